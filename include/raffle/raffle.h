@@ -1,0 +1,261 @@
+/* raffle.h - exact, reproducible token sampling for LLM inference engines.
+ *
+ * Logits and sampling parameters in, token ids out. For a given row of logits, its parameters, seed
+ * and position, the token is the same on every CPU, every GPU, in every batch, on every thread.
+ *
+ *   1. describe the shape and backend          raffle_plan_create
+ *   2. give it scratch memory you own          raffle_plan_workspace
+ *   3. draw tokens, as often as you like       raffle_sample
+ *
+ *     raffle_plan_desc desc = raffle_plan_desc_init();
+ *     desc.vocab = 128256;
+ *     raffle_plan *plan;
+ *     if (raffle_plan_create(&desc, &plan, &error)) { puts(error.text); ... }
+ *     raffle_launch launch = raffle_launch_init();
+ *     launch.workspace_bytes = raffle_plan_workspace(plan);
+ *     launch.workspace = malloc(launch.workspace_bytes);
+ *     ...
+ *     raffle_sample(plan, &logits, &params, &result, &launch, &error);
+ *
+ * Rules that hold everywhere:
+ *   - Make structs with their raffle_*_init(); a zero field means its default, a NULL array means off.
+ *   - You own memory, threads and streams. Only raffle_plan_create allocates; nothing locks, waits or prints.
+ *   - A plan is immutable: any number of threads may use it at once, each with its own workspace.
+ *   - What can be checked before the work starts is an error with a sentence and a row, and then no
+ *     output was written. What only the data shows (NaN, nothing allowed) is a row flag.
+ *   - A token outside 0 .. vocab-1 is never returned, except RAFFLE_NO_TOKEN with its flag.
+ *
+ * docs/sampling.md says what each parameter means, docs/determinism.md how the numbers are made,
+ * docs/api.md how to call this from an engine. Needs only stddef.h and stdint.h; C99 to C++20.
+ */
+#ifndef RAFFLE_H
+#define RAFFLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The version lives here and nowhere else; the build reads these three lines. */
+#define RAFFLE_VERSION_MAJOR 0
+#define RAFFLE_VERSION_MINOR 1
+#define RAFFLE_VERSION_PATCH 0
+
+#if defined(_WIN32) && defined(RAFFLE_SHARED)
+#ifdef RAFFLE_BUILDING
+#define RAFFLE_API __declspec(dllexport)
+#else
+#define RAFFLE_API __declspec(dllimport)
+#endif
+#elif defined(__GNUC__)
+#define RAFFLE_API __attribute__((visibility("default")))
+#else
+#define RAFFLE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#define RAFFLE_ZERO {}
+#else
+#define RAFFLE_ZERO {0}
+#endif
+
+/* Values of every enum are part of the ABI and never change. */
+
+typedef enum raffle_status {
+    RAFFLE_OK = 0,
+    RAFFLE_E_ARGUMENT = 1,    /* a value is out of its range; error.text names the field, error.row the row */
+    RAFFLE_E_STRUCT = 2,      /* a struct's size is wrong, or it has fields set that this version lacks */
+    RAFFLE_E_UNSUPPORTED = 3, /* a valid wish that this build, machine or backend cannot fulfil */
+    RAFFLE_E_WORKSPACE = 4,   /* the workspace is missing, too small or misaligned */
+    RAFFLE_E_MEMORY = 5,      /* raffle_plan_create could not allocate */
+    RAFFLE_E_DEVICE = 6       /* the GPU or its driver is missing, too old, or reported an error */
+} raffle_status;
+
+typedef enum raffle_backend { RAFFLE_CPU = 0, RAFFLE_CUDA = 1 } raffle_backend;
+
+typedef enum raffle_dtype { RAFFLE_F32 = 0, RAFFLE_F16 = 1, RAFFLE_BF16 = 2 } raffle_dtype;
+
+/* CPU instruction sets. All give the same tokens; forcing one is for tests and comparisons. */
+typedef enum raffle_isa {
+    RAFFLE_ISA_BEST = 0,
+    RAFFLE_ISA_SCALAR = 1,
+    RAFFLE_ISA_AVX2 = 2,
+    RAFFLE_ISA_AVX512 = 3,
+    RAFFLE_ISA_NEON = 4
+} raffle_isa;
+
+#define RAFFLE_VOCAB_MAX 2097152 /* 2^21 tokens */
+#define RAFFLE_NO_TOKEN (-1)     /* the token of a row that has none; its row flags say why */
+#define RAFFLE_WORKSPACE_ALIGN 64
+
+/* An optional out-parameter of every call that can fail. Pass NULL if only the status matters. */
+typedef struct raffle_error {
+    uint32_t size;
+    int32_t status; /* raffle_status */
+    int64_t row;    /* the row that was wrong, or -1 */
+    char text[112]; /* one English sentence that names the field */
+} raffle_error;
+
+/* ---- plan ------------------------------------------------------------------------------------ */
+
+typedef struct raffle_plan raffle_plan;
+
+typedef struct raffle_plan_desc {
+    uint32_t size;
+    int32_t backend;  /* raffle_backend */
+    int32_t dtype;    /* raffle_dtype of the logits */
+    int32_t isa;      /* raffle_isa; CPU only */
+    int64_t vocab;    /* tokens per row, 1 .. RAFFLE_VOCAB_MAX */
+    int64_t rows_max; /* most rows of a call. CUDA: at least 1. CPU: 0 means any number */
+    int32_t device;   /* CUDA device ordinal */
+    int32_t flags;    /* none defined yet: 0 */
+} raffle_plan_desc;
+
+RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
+RAFFLE_API void raffle_plan_destroy(raffle_plan *plan); /* NULL is fine */
+
+/* Bytes of scratch memory one call needs: host memory for CPU plans, device memory for CUDA plans,
+ * aligned to RAFFLE_WORKSPACE_ALIGN. Calls that run at the same time need a workspace each. A CUDA
+ * workspace must be all zero bytes before its first use; calls leave it ready for the next. */
+RAFFLE_API size_t raffle_plan_workspace(const raffle_plan *plan);
+
+/* A line for people: backend, instruction set or GPU, dtype, vocab. Writes at most `bytes` bytes with
+ * the closing zero and returns the length it wanted, like snprintf. */
+RAFFLE_API size_t raffle_plan_describe(const raffle_plan *plan, char *text, size_t bytes);
+
+/* ---- sample ---------------------------------------------------------------------------------- */
+
+/* Arrays live where the backend computes: host memory for CPU plans, device memory for CUDA plans. */
+
+typedef struct raffle_logits {
+    uint32_t size;
+    uint32_t reserved;
+    const void *data;   /* [rows, vocab] of the plan's dtype; never written */
+    int64_t rows;       /* 0 is fine: nothing happens */
+    int64_t row_stride; /* elements from a row to the next; 0: vocab. May be any value, also negative */
+} raffle_logits;
+
+/* What a batch does where engines differ. Without flags: masks, temperature, min-p, top-k, top-p in
+ * this order, each over the survivors of the last, and equal logits live or die together. */
+#define RAFFLE_TOP_P_JOINT 1u   /* top-p counts the mass of the whole row, not of min-p's and top-k's survivors */
+#define RAFFLE_FILTERS_FIRST 2u /* filters look at the row at temperature 1; temperature only shapes the draw */
+#define RAFFLE_MIN_P_LAST 4u    /* min-p after top-p: top-p's mass then includes what min-p removes */
+#define RAFFLE_TOP_K_EXACT 8u   /* top-k keeps exactly k: of equal logits at the border, the lowest ids */
+#define RAFFLE_EMPTY_IS_ZERO 16u /* a row without any token returns token 0 (and its flag), not RAFFLE_NO_TOKEN */
+
+/* One entry per slot. `slot` maps rows to slots, so engines keep parameters in a pool and never move
+ * them; NULL: row r uses entry r. A NULL array is its default for every row. */
+typedef struct raffle_params {
+    uint32_t size;
+    uint32_t flags;           /* RAFFLE_TOP_P_JOINT ... */
+    int64_t slots;            /* entries of the arrays below; 0: as many as rows */
+    const int32_t *slot;      /* [rows] */
+    const float *temperature; /* [slots] below 1e-5: greedy, lowest id of ties; +inf: uniform; NULL: 1 */
+    const float *top_p;       /* [slots] keep while the mass of larger logits is < p; >= 1: off; <= 0: greedy */
+    const float *min_p;       /* [slots] keep what is at least min_p times as likely as the best; <= 0: off */
+    const int32_t *top_k;     /* [slots] keep logits >= the k-th largest; <= 0 or >= vocab: off; 1: greedy */
+    const uint64_t *seed;     /* [slots] required */
+    const uint64_t *position; /* [slots] required: the draw is a pure function of seed and position,
+                                 so advance it by one for every token of a request */
+    const uint32_t *allow;    /* [rows, allow_stride] bit i%32 of word i/32 set: token i is allowed */
+    int64_t allow_stride;     /* 32-bit words from a row to the next; 0: (vocab + 31) / 32 */
+} raffle_params;
+
+/* Row flags. */
+#define RAFFLE_ROW_NAN 1u       /* had NaN logits; they count as -inf */
+#define RAFFLE_ROW_INF 2u       /* had +inf logits; only they share the draw */
+#define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN */
+#define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range; no token was drawn */
+
+typedef struct raffle_result {
+    uint32_t size;
+    uint32_t reserved;
+    int32_t *token;      /* [rows] */
+    uint32_t *row_flags; /* [rows] or NULL */
+} raffle_result;
+
+/* How to run: scratch memory, and for CUDA the stream. CPU callers with several threads give each its
+ * own workspace and a part of the batch: thread i of n sets part = i, parts = n. */
+typedef struct raffle_launch {
+    uint32_t size;
+    uint32_t reserved;
+    void *workspace;
+    size_t workspace_bytes;
+    struct CUstream_st *stream; /* a cudaStream_t; NULL: the default stream. CPU: must be NULL */
+    int32_t part, parts;        /* rows [rows * part / parts, rows * (part + 1) / parts); parts 0: all. CUDA: all */
+} raffle_launch;
+
+/* Draws one token per row. CPU: done on return. CUDA: enqueued on the stream in one kernel launch;
+ * safe to capture in a graph, which then serves every later content of logits and parameters. */
+RAFFLE_API raffle_status raffle_sample(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                                       const raffle_result *result, const raffle_launch *launch, raffle_error *error);
+
+/* ---- explain --------------------------------------------------------------------------------- */
+
+/* Which stage took a token out. */
+typedef enum raffle_fate {
+    RAFFLE_KEPT = 0,
+    RAFFLE_CUT_MASK = 1, /* not allowed, -inf or NaN */
+    RAFFLE_CUT_MIN_P = 2,
+    RAFFLE_CUT_TOP_K = 3,
+    RAFFLE_CUT_TOP_P = 4,
+    RAFFLE_CUT_GREEDY = 5
+} raffle_fate;
+
+typedef struct raffle_candidate {
+    int32_t token;
+    int32_t fate;     /* raffle_fate */
+    float logit;
+    uint32_t reserved;
+    uint64_t tickets; /* its tickets in the row before filters; out of raffle_explanation.row_tickets */
+} raffle_candidate;
+
+/* What happened to one row, for people and debuggers. */
+typedef struct raffle_explanation {
+    uint32_t size;
+    uint32_t row_flags;
+    int32_t token;         /* the token raffle_sample returns for this row */
+    int32_t greedy;        /* 1: no randomness was involved */
+    int64_t fates[8];      /* how many tokens met each raffle_fate */
+    float threshold;       /* the smallest logit that was kept */
+    uint32_t reserved;
+    uint64_t row_tickets;  /* tickets of all allowed tokens */
+    uint64_t draw_tickets; /* tickets of the kept tokens: what was drawn from */
+    uint64_t drawn;        /* the winning number, 0 .. draw_tickets-1 */
+    int64_t top_count;     /* in: room in `top`; out: entries written, likeliest first, ties by id */
+    raffle_candidate *top;
+} raffle_explanation;
+
+/* Explains row `row` of a batch with the plan's numbers. CPU plans; slow: for tools and tests. */
+RAFFLE_API raffle_status raffle_explain(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                                        int64_t row, raffle_explanation *explanation, const raffle_launch *launch,
+                                        raffle_error *error);
+
+/* ---- about this build ------------------------------------------------------------------------ */
+
+RAFFLE_API uint32_t raffle_version(void);                     /* major * 10000 + minor * 100 + patch */
+RAFFLE_API const char *raffle_status_name(raffle_status status); /* "RAFFLE_E_ARGUMENT"; never NULL */
+RAFFLE_API const char *raffle_isa_name(raffle_isa isa);          /* "avx512"; never NULL */
+RAFFLE_API int raffle_isa_available(raffle_isa isa);             /* 1: this machine can run it */
+RAFFLE_API int raffle_cuda_available(char *why, size_t bytes);   /* 1, or 0 and a sentence in `why` (may be NULL) */
+
+/* ---- initialisers: size set, everything else zero ---------------------------------------------- */
+
+#define RAFFLE_DEFINE_INIT(type)                                                                                       \
+    static inline type type##_init(void) {                                                                             \
+        type made = RAFFLE_ZERO;                                                                                       \
+        made.size = (uint32_t)sizeof(type);                                                                            \
+        return made;                                                                                                   \
+    }
+RAFFLE_DEFINE_INIT(raffle_error)
+RAFFLE_DEFINE_INIT(raffle_plan_desc)
+RAFFLE_DEFINE_INIT(raffle_logits)
+RAFFLE_DEFINE_INIT(raffle_params)
+RAFFLE_DEFINE_INIT(raffle_result)
+RAFFLE_DEFINE_INIT(raffle_launch)
+RAFFLE_DEFINE_INIT(raffle_explanation)
+#undef RAFFLE_DEFINE_INIT
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* RAFFLE_H */

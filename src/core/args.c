@@ -1,0 +1,146 @@
+#include "args.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+raffle_status raffle_fail(raffle_error *error, raffle_status status, int64_t row, const char *format, ...) {
+    /* An error struct of another size is not ours to write to. */
+    if (!error || error->size != sizeof *error) return status;
+    error->status = (int32_t)status;
+    error->row = row;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* Copies a caller's struct: fields it does not know stay zero, fields we do not know must be zero.
+ * `least` is the size the struct had in the first release. */
+static raffle_status take(void *to, size_t known, size_t least, const void *from, const char *name, raffle_error *error) {
+    uint32_t size = 0;
+    if (!from) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is NULL", name);
+    memcpy(&size, from, sizeof size);
+    if (size < least || size > 4096)
+        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "%s.size is %u: make the struct with %s_init()", name, size, name);
+    for (size_t i = known; i < size; ++i)
+        if (((const unsigned char *)from)[i])
+            return raffle_fail(error, RAFFLE_E_STRUCT, -1, "%s has a field set that this version of raffle lacks", name);
+    memset(to, 0, known);
+    memcpy(to, from, size < known ? size : known);
+    return RAFFLE_OK;
+}
+#define TAKE(to, from, type) take(to, sizeof(type), sizeof(type), from, #type, error)
+
+raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc *desc, raffle_error *error) {
+    raffle_status status = TAKE(desc, given, raffle_plan_desc);
+    if (status) return status;
+    if (desc->backend != RAFFLE_CPU && desc->backend != RAFFLE_CUDA)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "backend is %d: not a raffle_backend", desc->backend);
+    if (desc->dtype < RAFFLE_F32 || desc->dtype > RAFFLE_BF16)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "dtype is %d: not a raffle_dtype", desc->dtype);
+    if (desc->isa < RAFFLE_ISA_BEST || desc->isa > RAFFLE_ISA_NEON)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "isa is %d: not a raffle_isa", desc->isa);
+    if (desc->isa && desc->backend != RAFFLE_CPU)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "isa is set, but the backend is not the CPU");
+    if (desc->vocab < 1 || desc->vocab > RAFFLE_VOCAB_MAX)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "vocab is %lld: must be 1 to %d", (long long)desc->vocab,
+                           RAFFLE_VOCAB_MAX);
+    if (desc->rows_max < (desc->backend == RAFFLE_CUDA) || desc->rows_max > INT32_MAX)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows_max is %lld: must be %d to 2147483647",
+                           (long long)desc->rows_max, desc->backend == RAFFLE_CUDA);
+    if (desc->device < 0 || (desc->device && desc->backend == RAFFLE_CPU))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "device is %d: must be %s", desc->device,
+                           desc->backend == RAFFLE_CPU ? "0 for the CPU" : "a device ordinal");
+    if (desc->flags) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "flags is %d: no plan flags exist", desc->flags);
+    return RAFFLE_OK;
+}
+
+static raffle_status check_launch(const raffle_plan *plan, call *call, raffle_error *error) {
+    raffle_launch *launch = &call->launch;
+    int cuda = plan->desc.backend == RAFFLE_CUDA;
+    if (!launch->workspace) return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is NULL");
+    if ((uintptr_t)launch->workspace % RAFFLE_WORKSPACE_ALIGN)
+        return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is not aligned to %d bytes", RAFFLE_WORKSPACE_ALIGN);
+    if (launch->workspace_bytes < plan->workspace_bytes)
+        return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace_bytes is %zu: this plan needs %zu",
+                           launch->workspace_bytes, plan->workspace_bytes);
+    if (launch->stream && !cuda) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "stream is set, but the backend is the CPU");
+    if (launch->parts && cuda) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "parts is set: a CUDA call does all rows");
+    if (launch->parts < 0 || launch->part < 0 || launch->part >= (launch->parts ? launch->parts : 1))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "part is %d of %d", launch->part, launch->parts);
+    int64_t rows = call->logits.rows, parts = launch->parts ? launch->parts : 1;
+    call->row_first = rows / parts * launch->part + rows % parts * launch->part / parts;
+    call->row_end = rows / parts * (launch->part + 1) + rows % parts * (launch->part + 1) / parts;
+    return RAFFLE_OK;
+}
+
+raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                                const raffle_result *result, const raffle_launch *launch, call *made,
+                                raffle_error *error) {
+    if (!plan) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "plan is NULL");
+    memset(made, 0, sizeof *made);
+    raffle_status status = TAKE(&made->logits, logits, raffle_logits);
+    if (!status) status = TAKE(&made->params, params, raffle_params);
+    if (!status && result) status = TAKE(&made->result, result, raffle_result);
+    if (!status) status = TAKE(&made->launch, launch, raffle_launch);
+    if (status) return status;
+    int64_t vocab = plan->desc.vocab, words = (vocab + 31) / 32;
+    raffle_logits *l = &made->logits;
+    raffle_params *p = &made->params;
+    const uint32_t known = RAFFLE_TOP_P_JOINT | RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT |
+                           RAFFLE_EMPTY_IS_ZERO;
+    if (l->rows < 0) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows is %lld", (long long)l->rows);
+    if (plan->desc.rows_max && l->rows > plan->desc.rows_max)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows is %lld: this plan has rows_max %lld", (long long)l->rows,
+                           (long long)plan->desc.rows_max);
+    if (l->reserved || made->result.reserved || made->launch.reserved)
+        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "a reserved field is not 0");
+    if (p->flags & ~known) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.flags has unknown bits: 0x%x", p->flags);
+    if (p->slots < 0 || p->slots > INT32_MAX)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "slots is %lld: must be 0 to 2147483647", (long long)p->slots);
+    if (!p->slots) p->slots = l->rows;
+    if (!p->slot && p->slots < l->rows)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "slots is %lld for %lld rows, and slot is NULL",
+                           (long long)p->slots, (long long)l->rows);
+    if (p->allow_stride < 0 || (p->allow_stride && p->allow_stride < words))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "allow_stride is %lld: a row has %lld words",
+                           (long long)p->allow_stride, (long long)words);
+    if (!p->allow_stride) p->allow_stride = words;
+    if (!l->row_stride) l->row_stride = vocab;
+    if (l->rows) {
+        if (!l->data) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.data is NULL");
+        if (!p->seed) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.seed is NULL");
+        if (!p->position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
+        if (result && !made->result.token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.token is NULL");
+    }
+    return check_launch(plan, made, error);
+}
+
+raffle_status raffle_check_rows(const call *call, raffle_error *error) {
+    const raffle_params *p = &call->params;
+    for (int64_t row = 0; row < call->logits.rows; ++row) {
+        int64_t slot = slot_of(call, row);
+        if (slot < 0 || slot >= p->slots)
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "slot of row %lld is %lld: must be 0 to %lld", (long long)row,
+                               (long long)slot, (long long)p->slots - 1);
+        if (p->temperature && !(p->temperature[slot] >= 0.0f))
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "temperature of row %lld is %g: must be 0 or more",
+                               (long long)row, (double)p->temperature[slot]);
+        if (p->top_p && p->top_p[slot] != p->top_p[slot])
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "top_p of row %lld is NaN", (long long)row);
+        if (p->min_p && p->min_p[slot] != p->min_p[slot])
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "min_p of row %lld is NaN", (long long)row);
+    }
+    return RAFFLE_OK;
+}
+
+raffle_status raffle_check_explanation(const raffle_explanation *given, raffle_error *error) {
+    raffle_explanation copy;
+    raffle_status status = TAKE(&copy, given, raffle_explanation);
+    if (status) return status;
+    if (copy.top_count < 0 || (copy.top_count && !copy.top))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "explanation.top is NULL or top_count is negative");
+    return RAFFLE_OK;
+}

@@ -1,0 +1,35 @@
+/* plan.h - what a plan is, and what a backend must offer. */
+#ifndef RAFFLE_CORE_PLAN_H
+#define RAFFLE_CORE_PLAN_H
+
+#include "raffle/raffle.h"
+
+/* A call after its structs were checked and completed: every field is set, strides are in elements. */
+typedef struct call {
+    raffle_logits logits;
+    raffle_params params;
+    raffle_result result;
+    raffle_launch launch;
+    int64_t row_first, row_end; /* this call's part of the batch */
+} call;
+
+typedef struct backend {
+    /* Completes the plan: state, workspace_bytes. */
+    raffle_status (*create)(raffle_plan *plan, raffle_error *error);
+    void (*destroy)(raffle_plan *plan);
+    size_t (*describe)(const raffle_plan *plan, char *text, size_t bytes);
+    raffle_status (*sample)(const raffle_plan *plan, const call *call, raffle_error *error);
+    raffle_status (*explain)(const raffle_plan *plan, const call *call, int64_t row, raffle_explanation *out,
+                             raffle_error *error);
+} backend;
+
+extern const backend raffle_backend_cpu, raffle_backend_cuda;
+
+struct raffle_plan {
+    raffle_plan_desc desc;
+    const backend *backend;
+    size_t workspace_bytes;
+    const void *state; /* the backend's own: a table of kernels */
+};
+
+#endif

@@ -1,0 +1,49 @@
+/* rows.h - one row in, one token out: what the CPU kernels of every instruction set offer. */
+#ifndef RAFFLE_CPU_ROWS_H
+#define RAFFLE_CPU_ROWS_H
+
+#include <stdint.h>
+
+#include "raffle/raffle.h"
+
+typedef struct cpu_row {
+    const char *logits; /* [vocab] of the table's dtype, any alignment */
+    const uint32_t *allow; /* [(vocab + 31) / 32] or NULL */
+    int64_t vocab;
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    uint32_t flags; /* RAFFLE_TOP_P_JOINT ... */
+    uint64_t seed, position;
+} cpu_row;
+
+/* Workspace of one call, cut out by scratch_carve:
+ *   | peak [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] | */
+typedef struct cpu_scratch {
+    float *peak;     /* largest logit of each group */
+    uint64_t *mass;  /* weight or tickets of each group */
+    int64_t groups;
+    uint64_t *list_t; /* a list of tokens, ascending by id: tickets, logits, ids */
+    float *list_x;
+    int32_t *list_id;
+    int64_t list_max;
+} cpu_scratch;
+
+size_t scratch_carve(cpu_scratch *scratch, int64_t vocab, void *memory); /* memory NULL: only the size */
+
+typedef struct cpu_answer {
+    int32_t token; /* RAFFLE_NO_TOKEN if the row has none */
+    uint32_t row_flags;
+    int32_t greedy;
+    float threshold;  /* kept: logits above, and those equal with id <= tie_last */
+    int32_t tie_last;
+    uint64_t row_tickets, draw_tickets, drawn; /* 0 where the route did not need them */
+} cpu_answer;
+
+typedef cpu_answer (*cpu_row_function)(const cpu_row *row, const cpu_scratch *scratch);
+
+/* One table per instruction set, indexed by raffle_dtype. */
+typedef struct cpu_table { cpu_row_function sample[3]; } cpu_table;
+
+extern const cpu_table raffle_table_one, raffle_table_avx2, raffle_table_avx512, raffle_table_neon;
+
+#endif

@@ -1,0 +1,88 @@
+#include "run.h"
+
+#include <stdio.h>
+
+#include "args.h"
+#include "detect.h"
+#include "fpenv.h"
+
+enum { GROUP_TOKENS = 256, LIST_LEAST = 4096 };
+
+/* Bytes used so far, and the next block of `count` elements behind them. */
+static void *carve(char *memory, size_t *used, int64_t count, size_t element) {
+    void *block = memory ? memory + *used : NULL;
+    *used += ((size_t)count * element + RAFFLE_WORKSPACE_ALIGN - 1) / RAFFLE_WORKSPACE_ALIGN * RAFFLE_WORKSPACE_ALIGN;
+    return block;
+}
+
+size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
+    size_t used = 0;
+    s->groups = (vocab + GROUP_TOKENS - 1) / GROUP_TOKENS;
+    s->list_max = vocab / 8 > LIST_LEAST ? vocab / 8 : LIST_LEAST;
+    s->peak = carve(memory, &used, s->groups, sizeof *s->peak);
+    s->mass = carve(memory, &used, s->groups, sizeof *s->mass);
+    s->list_t = carve(memory, &used, s->list_max, sizeof *s->list_t);
+    s->list_x = carve(memory, &used, s->list_max, sizeof *s->list_x);
+    s->list_id = carve(memory, &used, s->list_max, sizeof *s->list_id);
+    return used;
+}
+
+cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row) {
+    const raffle_params *p = &call->params;
+    int64_t slot = slot_of(call, row), bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2;
+    cpu_row r = {
+        .logits = (const char *)call->logits.data + row * call->logits.row_stride * bytes,
+        .allow = p->allow ? p->allow + row * p->allow_stride : NULL,
+        .vocab = plan->desc.vocab,
+        .temperature = p->temperature ? p->temperature[slot] : 1.0f,
+        .top_p = p->top_p ? p->top_p[slot] : 1.0f,
+        .min_p = p->min_p ? p->min_p[slot] : 0.0f,
+        .top_k = p->top_k ? p->top_k[slot] : 0,
+        .flags = p->flags,
+        .seed = p->seed[slot],
+        .position = p->position[slot],
+    };
+    return r;
+}
+
+static raffle_status create(raffle_plan *plan, raffle_error *error) {
+    cpu_scratch scratch;
+    raffle_isa isa = (raffle_isa)plan->desc.isa;
+    plan->state = raffle_table_of(isa);
+    if (!plan->state)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "isa %s: this machine or build does not have it",
+                           raffle_isa_name(isa));
+    if (isa == RAFFLE_ISA_BEST) plan->desc.isa = (int32_t)raffle_isa_best();
+    plan->workspace_bytes = scratch_carve(&scratch, plan->desc.vocab, NULL);
+    return RAFFLE_OK;
+}
+
+static void destroy(raffle_plan *plan) { (void)plan; }
+
+static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
+    static const char *const dtype[] = {"f32", "f16", "bf16"};
+    int length = snprintf(text, bytes, "cpu %s, %s logits, vocab %lld, workspace %zu bytes",
+                          raffle_isa_name((raffle_isa)plan->desc.isa), dtype[plan->desc.dtype],
+                          (long long)plan->desc.vocab, plan->workspace_bytes);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
+    raffle_status status = raffle_check_rows(call, error);
+    if (status) return status;
+    const cpu_table *table = plan->state;
+    cpu_scratch scratch;
+    scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
+    fpenv caller = fpenv_enter();
+    for (int64_t i = call->row_first; i < call->row_end; ++i) {
+        cpu_row row = raffle_row_of(plan, call, i);
+        cpu_answer answer = table->sample[plan->desc.dtype](&row, &scratch);
+        int zero = answer.row_flags & RAFFLE_ROW_EMPTY && call->params.flags & RAFFLE_EMPTY_IS_ZERO;
+        call->result.token[i] = zero ? 0 : answer.token;
+        if (call->result.row_flags) call->result.row_flags[i] = answer.row_flags;
+    }
+    fpenv_leave(caller);
+    return RAFFLE_OK;
+}
+
+const backend raffle_backend_cpu = {create, destroy, describe, sample, raffle_cpu_explain};

@@ -1,0 +1,14 @@
+/* run.h - from a checked call to rows. */
+#ifndef RAFFLE_CPU_RUN_H
+#define RAFFLE_CPU_RUN_H
+
+#include "plan.h"
+#include "rows.h"
+
+/* Row `row` of a call, its parameters looked up and defaults filled in. */
+cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row);
+
+raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int64_t row, raffle_explanation *out,
+                                 raffle_error *error);
+
+#endif

@@ -1,0 +1,22 @@
+/* order.h - floats as unsigned integers that sort the same way. */
+#ifndef RAFFLE_MATH_ORDER_H
+#define RAFFLE_MATH_ORDER_H
+
+#include "scalar.h"
+
+/* Monotone for everything but NaN; -0 and +0 get the same key. */
+RAFFLE_FN uint32_t order_of(float x) {
+    uint32_t u = bits_of(x + 0.0f); /* -0 + 0 is +0 */
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+RAFFLE_FN float float_of_order(uint32_t key) { return float_of(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+
+/* The smallest float >= x: comparing floats with it is comparing them with x. */
+RAFFLE_FN float float_at_least(double x) {
+    if (!(x > -(double)FLT_MAX)) return x == -(double)FLT_MAX ? -FLT_MAX : MINUS_INF;
+    float f = (float)x;
+    return (double)f < x ? float_of_order(order_of(f) + 1) : f;
+}
+
+#endif

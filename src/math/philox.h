@@ -1,0 +1,31 @@
+/* philox.h - Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
+ * SC 2011). Random bits as a pure function of a key and a counter: no state, any order. */
+#ifndef RAFFLE_MATH_PHILOX_H
+#define RAFFLE_MATH_PHILOX_H
+
+#include "scalar.h"
+
+/* What a draw is for. Different purposes at one position never share bits. */
+enum { STREAM_TARGET = 0 };
+
+typedef struct philox_block { uint32_t word[4]; } philox_block;
+
+RAFFLE_FN philox_block philox_rounds(philox_block counter, uint32_t key_low, uint32_t key_high) {
+    for (int round = 0; round < 10; ++round) {
+        uint64_t a = (uint64_t)0xD2511F53u * counter.word[0], b = (uint64_t)0xCD9E8D57u * counter.word[2];
+        philox_block next = {{(uint32_t)(b >> 32) ^ counter.word[1] ^ key_low, (uint32_t)b,
+                              (uint32_t)(a >> 32) ^ counter.word[3] ^ key_high, (uint32_t)a}};
+        counter = next;
+        key_low += 0x9E3779B9u;
+        key_high += 0xBB67AE85u;
+    }
+    return counter;
+}
+
+RAFFLE_FN uint64_t philox_bits(uint64_t seed, uint64_t position, uint32_t stream) {
+    philox_block counter = {{(uint32_t)position, (uint32_t)(position >> 32), stream, 0}};
+    philox_block made = philox_rounds(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
+    return (uint64_t)made.word[1] << 32 | made.word[0];
+}
+
+#endif

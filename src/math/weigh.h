@@ -1,0 +1,131 @@
+/* weigh.h - logits to integer weights and tickets. Written over the operations of a vec_*.h that must be
+ * included before. docs/determinism.md explains each step and proves the bounds named here. */
+#ifndef RAFFLE_MATH_WEIGH_H
+#define RAFFLE_MATH_WEIGH_H
+
+#include "order.h"
+#include "scalar.h"
+
+enum {
+    GROUP = 256,          /* tokens [256 g, 256 g + 255] are weighed against their own maximum */
+    WEIGHT_BITS = 31,     /* a group's largest weight is between 2^31 and 2^32 */
+    TICKET_BITS = 10,     /* tickets carry this many bits below a weight of the row's best group */
+    STEP_EXPONENT = (1 << 30) + (1 << 10) /* exponent of references beyond the range of the others */
+};
+
+#define MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, ties to even */
+#define HALF_STEP_INVERSE 0x1.6a6480p-1f /* 1 / v_exp2(0.5) */
+#define GREEDY_BELOW 1e-5f
+#define FLAT_FROM 0x1p100f /* temperatures from here on are +inf: every allowed token weighs the same */
+
+/* ---- temperature -> scale ---------------------------------------------------------------------- */
+
+/* log2(e) / temperature as c + c_low, and the distance below a reference at which nothing is left. */
+typedef struct scale { float c, c_low, drop; int flat; } scale;
+
+RAFFLE_FN scale scale_make(float temperature) {
+    scale s = {0.0f, 0.0f, 0.0f, 1};
+    if (!(temperature < FLAT_FROM)) return s;
+    double q = 1.4426950408889634 / (double)temperature;
+    s.c = (float)q;
+    s.c_low = (float)(q - (double)s.c);
+    s.drop = (float)(60.0 / q);
+    s.flat = 0;
+    return s;
+}
+
+/* ---- maximum -> reference ----------------------------------------------------------------------- */
+
+/* How the tokens below a maximum m are weighed. Three kinds, so that every finite logit and every
+ * temperature is exact:
+ *   PLAIN  |m c| < 2^12: x c is split into integer and fraction as it stands.
+ *   TALL   beyond, below 2^30: the difference x - m is (it is exact there), times the gain 2^fraction(m c).
+ *   STEP   beyond that two different floats are 2^64 apart in weight, and +inf is +inf: tokens >= the
+ *          base weigh the same and all others nothing. Temperature +inf is the same with the lowest base. */
+enum { REF_PLAIN = 0, REF_TALL = 1, REF_STEP = 2 };
+typedef struct ref {
+    int kind;
+    int32_t exponent; /* weights are in units of 2^(exponent - WEIGHT_BITS) */
+    float c, c_low;
+    float magic;      /* MAGIC + what the exponent adds */
+    float base, gain; /* what TALL subtracts and multiplies by; what STEP compares with */
+    float low;        /* a logit (TALL: a difference) below weighs nothing */
+} ref;
+
+/* 2^r for r in [0, 1], less one part in 1024 so that it stays below 2: a factor that all weights share.
+ * Monotone: every step is. Coefficients and their error: dev/exp2. */
+RAFFLE_FN vf v_exp2(vf r) {
+    vf p = v_set(0x1.e8a9bep-10f);
+    p = v_fma(p, r, v_set(0x1.274cc0p-7f));
+    p = v_fma(p, r, v_set(0x1.c8a338p-5f));
+    p = v_fma(p, r, v_set(0x1.eb610cp-3f));
+    p = v_fma(p, r, v_set(0x1.628bfcp-1f));
+    return v_fma(p, r, v_set(0x1.ff8p-1f));
+}
+
+RAFFLE_FN ref ref_make(scale s, float m) {
+    ref f = {REF_PLAIN, 0, s.c, s.c_low, 0.0f, 0.0f, 1.0f, m - s.drop};
+    float p = m * s.c, size = p < 0.0f ? -p : p;
+    if (s.flat || m == PLUS_INF || !(size < 0x1p30f)) {
+        f.kind = REF_STEP;
+        f.base = s.flat && m < PLUS_INF ? -FLT_MAX : m;
+        f.exponent = m > 0.0f ? STEP_EXPONENT : -STEP_EXPONENT;
+        if (s.flat && m < PLUS_INF) f.exponent = 0;
+    } else if (size < 0x1p12f) {
+        f.exponent = (int32_t)(bits_of(one_fma(m, s.c, MAGIC)) - bits_of(MAGIC));
+        f.magic = MAGIC + (float)(WEIGHT_BITS - f.exponent);
+    } else {
+        double exact = (double)m * (double)s.c + (double)m * (double)s.c_low;
+        double whole = (exact + 0x1.8p52) - 0x1.8p52;
+        f.kind = REF_TALL;
+        f.exponent = (int32_t)whole;
+        f.magic = MAGIC + (float)WEIGHT_BITS;
+        f.base = m;
+        f.low = -s.drop;
+        f.gain = v_first(v_exp2(v_set((float)(exact - whole) + 0.5f))) * HALF_STEP_INVERSE;
+    }
+    return f;
+}
+
+/* ---- logit -> weight ---------------------------------------------------------------------------- */
+
+/* 2^(x c) in the reference's units, as a float, for x <= the reference's maximum. Not for REF_STEP.
+ * `tall` is a compile-time constant at every call; for REF_PLAIN both give the same bits.
+ * x c = n + r - 1/2: n is an integer for the exponent, r in [0, 1] for the polynomial. */
+RAFFLE_FN vf v_weight(vf x, const ref *f, int tall) {
+    vf c = v_set(f->c), magic = v_set(f->magic);
+    if (tall) x = v_sub(x, v_set(f->base));
+    x = v_max(x, v_set(f->low));         /* -inf and NaN end here */
+    vf t = v_fma(x, c, magic);              /* n + magic, n the nearest integer to x c */
+    vf near = v_fma(x, c, v_sub(magic, t)); /* x c - n: small, so rounding it costs nothing */
+    vf p = v_exp2(v_add(near, v_fma(x, v_set(f->c_low), v_set(0.5f))));
+    if (tall) p = v_mul(p, v_set(f->gain));
+    return v_scale(p, t);
+}
+
+/* The integer weight of each lane under any reference. */
+RAFFLE_FN vu v_weigh(vf x, const ref *f) {
+    if (f->kind == REF_STEP) return v_where(v_ge(x, v_set(f->base)), v_set_u(1u << WEIGHT_BITS));
+    if (f->kind == REF_TALL) return v_round(v_weight(x, f, 1));
+    return v_round(v_weight(x, f, 0));
+}
+
+/* ---- weight -> tickets ---------------------------------------------------------------------------- */
+
+/* How far a group with maximum m and reference f lies below the row's best, with maximum `best` and
+ * reference `row`, in powers of two; 64 or more: it holds no tickets. */
+RAFFLE_FN uint32_t ref_below(const ref *row, float best, const ref *f, float m) {
+    if (row->kind == REF_STEP && row->base == best && m < best) return 64;
+    uint32_t below = (uint32_t)row->exponent - (uint32_t)f->exponent;
+    return below < 64 ? below : 64;
+}
+
+/* Tickets of a weight, or of a sum of weights (below 2^40), `below` under the row's best. */
+RAFFLE_FN uint64_t tickets_of(uint64_t weight, uint32_t below) {
+    return below < 64 ? (weight << TICKET_BITS) >> below : 0;
+}
+
+/* The weight that holds ticket number `ticket` of a group: < the weight whose tickets are > `ticket`. */
+RAFFLE_FN uint64_t weight_of(uint64_t ticket, uint32_t below) { return (ticket << below) >> TICKET_BITS; }
+
+#endif
