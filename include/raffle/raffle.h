@@ -7,13 +7,14 @@
  *   2. give it scratch memory you own          raffle_plan_workspace
  *   3. draw tokens, as often as you like       raffle_sample
  *
+ *     raffle_error error = raffle_error_init();
  *     raffle_plan_desc desc = raffle_plan_desc_init();
  *     desc.vocab = 128256;
  *     raffle_plan *plan;
  *     if (raffle_plan_create(&desc, &plan, &error)) { puts(error.text); ... }
  *     raffle_launch launch = raffle_launch_init();
  *     launch.workspace_bytes = raffle_plan_workspace(plan);
- *     launch.workspace = malloc(launch.workspace_bytes);
+ *     launch.workspace = aligned_alloc(RAFFLE_WORKSPACE_ALIGN, launch.workspace_bytes);
  *     ...
  *     raffle_sample(plan, &logits, &params, &result, &launch, &error);
  *
@@ -113,9 +114,10 @@ typedef struct raffle_plan_desc {
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
 RAFFLE_API void raffle_plan_destroy(raffle_plan *plan); /* NULL is fine */
 
-/* Bytes of scratch memory one call needs: host memory for CPU plans, device memory for CUDA plans,
- * aligned to RAFFLE_WORKSPACE_ALIGN. Calls that run at the same time need a workspace each. A CUDA
- * workspace must be all zero bytes before its first use; calls leave it ready for the next. */
+/* Bytes of scratch memory one call needs, a multiple of RAFFLE_WORKSPACE_ALIGN: host memory for CPU plans,
+ * device memory for CUDA plans, aligned to RAFFLE_WORKSPACE_ALIGN. Calls that run at the same time need a
+ * workspace each. A CUDA workspace must be all zero bytes before its first use with a plan; calls leave it
+ * ready for the plan's next. */
 RAFFLE_API size_t raffle_plan_workspace(const raffle_plan *plan);
 
 /* A line for people: backend, instruction set or GPU, dtype, vocab. Writes at most `bytes` bytes with
@@ -129,7 +131,7 @@ RAFFLE_API size_t raffle_plan_describe(const raffle_plan *plan, char *text, size
 typedef struct raffle_logits {
     uint32_t size;
     uint32_t reserved;
-    const void *data;   /* [rows, vocab] of the plan's dtype; never written */
+    const void *data;   /* [rows, vocab] of the plan's dtype; never written. CUDA: aligned to its elements */
     int64_t rows;       /* 0 is fine: nothing happens */
     int64_t row_stride; /* elements from a row to the next; 0: vocab. May be any value, also negative */
 } raffle_logits;
@@ -164,7 +166,7 @@ typedef struct raffle_params {
 #define RAFFLE_ROW_NAN 1u       /* had NaN logits; they count as -inf */
 #define RAFFLE_ROW_INF 2u       /* had +inf logits; only they share the draw */
 #define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN */
-#define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range; no token was drawn */
+#define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range: RAFFLE_NO_TOKEN */
 
 typedef struct raffle_result {
     uint32_t size;

@@ -115,6 +115,8 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
         if (!p->position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
         if (result && !made->result.token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.token is NULL");
     }
+    if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)l->data % (plan->desc.dtype == RAFFLE_F32 ? 4 : 2))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.data is not aligned to its elements, as CUDA needs it");
     return check_launch(plan, made, error);
 }
 

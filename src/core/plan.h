@@ -27,7 +27,7 @@ extern const backend raffle_backend_cpu, raffle_backend_cuda;
 
 struct raffle_plan {
     raffle_plan_desc desc;
-    const backend *backend;
+    const struct backend *backend;
     size_t workspace_bytes;
     const void *state; /* the backend's own: a table of kernels */
 };

@@ -3,7 +3,7 @@
 
 #include "args.h"
 
-static const char why[] = "this build of raffle has no CUDA: it was built where no nvcc was found";
+static const char why[] = "this build of raffle has no CUDA backend: build it with make cuda";
 
 static raffle_status create(raffle_plan *plan, raffle_error *error) {
     (void)plan;

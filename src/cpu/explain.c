@@ -48,11 +48,7 @@ static int stages_of(const cpu_row *row, cpu_row_function sample, const cpu_scra
     return count;
 }
 
-raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int64_t row_index, raffle_explanation *out,
-                                 raffle_error *error) {
-    raffle_status status = raffle_check_rows(call, error);
-    if (status) return status;
-    fpenv caller = fpenv_enter();
+static void explain_row(const raffle_plan *plan, const call *call, int64_t row_index, raffle_explanation *out) {
     cpu_scratch scratch;
     scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
     cpu_row row = raffle_row_of(plan, call, row_index), whole = row;
@@ -96,6 +92,13 @@ raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int6
         last_x = found_x;
     }
     out->top_count = made;
+}
+
+raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int64_t row_index, raffle_explanation *out,
+                                 raffle_error *error) {
+    fpenv caller = fpenv_enter();
+    raffle_status status = raffle_check_rows(call, error);
+    if (!status) explain_row(plan, call, row_index, out);
     fpenv_leave(caller);
-    return RAFFLE_OK;
+    return status;
 }

@@ -41,133 +41,12 @@ static inline group_ref group_ref_make(const weighing *w, float peak) {
 typedef struct cut { float low; int32_t tie_last; } cut;
 static const cut KEEP_ALL = {-FLT_MAX, INT32_MAX};
 
-static inline int cut_keeps(cut c, float x, int32_t id) { return x > c.low || (x == c.low && id <= c.tie_last); }
+static inline int cut_keeps(cut c, float x, int64_t id) { return x > c.low || (x == c.low && id <= c.tie_last); }
 
 static inline cut cut_raise(cut c, float low) {
     cut raised = {low, INT32_MAX};
     return low > c.low ? raised : c;
 }
-
-/* ---- prepare: reading logits -------------------------------------------------------------------- */
-
-typedef enum reader { READ_F32 = RAFFLE_F32, READ_F16 = RAFFLE_F16, READ_BF16 = RAFFLE_BF16, READ_ALLOW = 4 } reader;
-
-RAFFLE_FN vf load_as(const void *p, int kind) {
-    if ((kind & 3) == READ_F32) return v_load_f32(p);
-    return (kind & 3) == READ_F16 ? v_load_f16(p) : v_load_bf16(p);
-}
-
-/* Tokens i .. i + V_LANES - 1, i a multiple of V_LANES; masked tokens and those past the end are -inf. */
-RAFFLE_FN vf row_read(const cpu_row *row, int64_t i, int kind) {
-    const int64_t bytes = (kind & 3) == READ_F32 ? 4 : 2, left = row->vocab - i;
-    vf x;
-    if (left >= V_LANES) {
-        x = load_as(row->logits + i * bytes, kind);
-    } else {
-        char edge[V_LANES * 4];
-        for (int lane = 0; lane < V_LANES; ++lane) {
-            uint32_t minus_inf = (kind & 3) == READ_F32 ? 0xff800000u : (kind & 3) == READ_F16 ? 0xfc00u : 0xff80u;
-            memcpy(edge + lane * bytes, &minus_inf, (size_t)bytes);
-        }
-        memcpy(edge, row->logits + i * bytes, (size_t)(left * bytes));
-        x = load_as(edge, kind);
-    }
-    if (kind & READ_ALLOW) x = v_select(v_mask(row->allow[i / 32] >> (i % 32)), x, v_set(MINUS_INF));
-    return x;
-}
-
-static inline int64_t group_end(const cpu_row *row, int64_t g) {
-    int64_t end = (g + 1) * GROUP;
-    return end < row->vocab ? end : row->vocab;
-}
-
-/* ---- weigh -------------------------------------------------------------------------------------- */
-
-/* Fills peak[] with each group's largest logit (NaN counts as -inf); returns whether there was a NaN. */
-RAFFLE_FN int row_scan(const cpu_row *row, const cpu_scratch *s, int kind) {
-    vm nan = v_none();
-    for (int64_t g = 0; g < s->groups; ++g) {
-        vf a = v_set(MINUS_INF), b = a;
-        int64_t i = g * GROUP, end = group_end(row, g);
-        for (; i + 2 * V_LANES <= end; i += 2 * V_LANES) {
-            vf x = row_read(row, i, kind), y = row_read(row, i + V_LANES, kind);
-            nan = v_or(nan, v_nan(x, y));
-            a = v_max(x, a);
-            b = v_max(y, b);
-        }
-        for (; i < end; i += V_LANES) {
-            vf x = row_read(row, i, kind);
-            nan = v_or(nan, v_nan(x, x));
-            a = v_max(x, a);
-        }
-        s->peak[g] = v_peak(v_max(a, b));
-    }
-    return v_bits(nan) != 0;
-}
-
-RAFFLE_FN uint64_t group_weigh(const cpu_row *row, int64_t g, const ref *f, int kind) {
-    vsum a = v_sum_zero(), b = v_sum_zero();
-    int64_t i = g * GROUP, end = group_end(row, g);
-    if (f->kind == REF_PLAIN) {
-        for (; i + 2 * V_LANES <= end; i += 2 * V_LANES) {
-            a = v_sum_add(a, v_round(v_weight(row_read(row, i, kind), f, 0)));
-            b = v_sum_add(b, v_round(v_weight(row_read(row, i + V_LANES, kind), f, 0)));
-        }
-    }
-    for (; i < end; i += V_LANES) a = v_sum_add(a, v_weigh(row_read(row, i, kind), f));
-    return v_sum_total(a) + v_sum_total(b);
-}
-
-/* Fills mass[] with each group's tickets and returns their sum: the row without filters. */
-RAFFLE_FN uint64_t row_weigh(const cpu_row *row, const cpu_scratch *s, const weighing *w, int kind) {
-    uint64_t total = 0;
-    for (int64_t g = 0; g < s->groups; ++g) {
-        group_ref r = group_ref_make(w, s->peak[g]);
-        s->mass[g] = 0;
-        if (s->peak[g] == MINUS_INF || r.below > TICKET_BITS + 40) continue; /* weights are below 2^40 */
-        s->mass[g] = tickets_of(group_weigh(row, g, &r.ref, kind), r.below);
-        total += s->mass[g];
-    }
-    return total;
-}
-
-/* Writes the weights of group g to w[GROUP] and its logits to x[GROUP]. */
-RAFFLE_FN void group_expand(const cpu_row *row, int64_t g, const ref *f, float *x, uint32_t *w, int kind) {
-    for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
-        vf read = row_read(row, i, kind);
-        v_store(x + i % GROUP, read);
-        v_store_u(w + i % GROUP, v_weigh(read, f));
-    }
-}
-
-/* The same for what a cut keeps, where single tokens count. */
-RAFFLE_FN uint64_t row_weigh_kept(const cpu_row *row, const cpu_scratch *s, const weighing *w, cut c, int kind) {
-    uint64_t total = 0;
-    for (int64_t g = 0; g < s->groups; ++g) {
-        group_ref r = group_ref_make(w, s->peak[g]);
-        s->mass[g] = 0;
-        if (s->peak[g] < c.low || r.below > TICKET_BITS + 32) continue;
-        if (s->peak[g] == c.low || c.tie_last < INT32_MAX) { /* ties at the border: one by one */
-            float x[GROUP];
-            uint32_t weight[GROUP];
-            int64_t first = g * GROUP, count = group_end(row, g) - first;
-            group_expand(row, g, &r.ref, x, weight, kind);
-            for (int64_t j = 0; j < count; ++j)
-                if (cut_keeps(c, x[j], (int32_t)(first + j))) s->mass[g] += (uint64_t)(weight[j] >> r.right) << r.left;
-        } else {
-            vsum sum = v_sum_zero();
-            for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
-                vf x = row_read(row, i, kind);
-                sum = v_sum_add(sum, v_where(v_ge(x, v_set(c.low)), v_shift(v_weigh(x, &r.ref), r.right)));
-            }
-            s->mass[g] = v_sum_total(sum) << r.left;
-        }
-        total += s->mass[g];
-    }
-    return total;
-}
-
-/* ---- cut: thresholds ---------------------------------------------------------------------------- */
 
 /* Tokens with low < logit <= high: in s->list_* if they fit, and how many there are, what they weigh and
  * their range in any case; and the amount of all tokens above. */
@@ -176,45 +55,11 @@ typedef struct listing {
     uint64_t count, tickets, above_count, above_tickets;
 } listing;
 
-RAFFLE_FN listing row_list(const cpu_row *row, const cpu_scratch *s, const weighing *w, float low, float high, int kind) {
-    listing l = {low, high, PLUS_INF, MINUS_INF, 0, 0, 0, 0};
-    vf lows = v_set(low), highs = v_set(high);
-    for (int64_t g = 0; g < s->groups; ++g) {
-        if (!(s->peak[g] > low)) continue;
-        group_ref r = group_ref_make(w, s->peak[g]);
-        vsum above_sum = v_sum_zero();
-        for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
-            vf x = row_read(row, i, kind);
-            uint32_t found = v_bits(v_gt(x, lows));
-            if (!found) continue;
-            vm above = v_gt(x, highs);
-            vu weight = v_shift(v_weigh(x, &r.ref), r.right);
-            above_sum = v_sum_add(above_sum, v_where(above, weight));
-            l.above_count += (uint64_t)__builtin_popcount(v_bits(above));
-            found &= ~v_bits(above);
-            if (!found) continue;
-            float xs[V_LANES];
-            uint32_t ws[V_LANES];
-            v_store(xs, x);
-            v_store_u(ws, weight);
-            for (; found; found &= found - 1) {
-                int lane = __builtin_ctz(found);
-                uint64_t tickets = (uint64_t)ws[lane] << r.left;
-                if (l.count < (uint64_t)s->list_max) {
-                    s->list_x[l.count] = xs[lane];
-                    s->list_id[l.count] = (int32_t)(i + lane);
-                    s->list_t[l.count] = tickets;
-                }
-                l.count += 1;
-                l.tickets += tickets;
-                l.least = xs[lane] < l.least ? xs[lane] : l.least;
-                l.most = xs[lane] > l.most ? xs[lane] : l.most;
-            }
-        }
-        l.above_tickets += v_sum_total(above_sum) << r.left;
-    }
-    return l;
-}
+enum { GUESS_TOKENS = 1024 }; /* tokens looked at to guess a threshold */
+
+#include "row_kernels.h"
+
+/* ---- cut: thresholds ---------------------------------------------------------------------------- */
 
 /* Both filters that count ask one question: a token stays while the amount of strictly larger logits is
  * below `target`, the amount being tokens (top-k) or tickets (top-p). */
@@ -250,8 +95,9 @@ static int list_answers(const cpu_scratch *s, const listing *l, quest q) {
 static inline float just_below(float x) { return float_of_order(order_of(x) - 1); }
 
 /* The k-th largest group maximum: at least k tokens are as large. -FLT_MAX if there are fewer groups. */
-static float peak_bound(const cpu_scratch *s, int64_t k) {
-    uint32_t low = order_of(-FLT_MAX), high = order_of(PLUS_INF) + 1;
+static float peak_bound(const cpu_scratch *s, int64_t k, float best) {
+    uint32_t low = order_of(-FLT_MAX), high = order_of(best) + 1;
+    if (k > s->groups) return -FLT_MAX;
     while (high - low > 1) { /* at least k maxima are >= low, fewer are >= high */
         uint32_t middle = low + (high - low) / 2;
         float value = float_of_order(middle);
@@ -263,30 +109,14 @@ static float peak_bound(const cpu_scratch *s, int64_t k) {
     return float_of_order(low);
 }
 
-enum { GUESS_TOKENS = 1024 };
-
-/* Narrows (low, high] to where the threshold probably lies, judging by a thousand tokens. */
-RAFFLE_FN void row_guess(const cpu_row *row, const cpu_scratch *s, const weighing *w, quest q, uint64_t mass, float *low,
-                         float *high, int kind) {
-    listing sample = {*low, *high, 0.0f, *high, 0, 0, 0, 0};
-    int64_t step = (row->vocab / GUESS_TOKENS + 1) * V_LANES;
-    for (int64_t i = 0; i < row->vocab && sample.count + V_LANES <= (uint64_t)s->list_max; i += step) {
-        group_ref r = group_ref_make(w, s->peak[i / GROUP]);
-        uint32_t ws[V_LANES];
-        vf x = row_read(row, i, kind);
-        v_store(s->list_x + sample.count, v_max(x, v_set(MINUS_INF)));
-        v_store_u(ws, v_shift(v_weigh(x, &r.ref), r.right));
-        for (int lane = 0; lane < V_LANES; ++lane) {
-            s->list_t[sample.count + (uint64_t)lane] = (uint64_t)ws[lane] << r.left;
-            sample.tickets += (uint64_t)ws[lane] << r.left;
-        }
-        sample.count += V_LANES;
-    }
-    /* Tickets are estimated from below the threshold, where no single token weighs much. */
-    double share = (double)sample.count / (double)row->vocab, wanted, slack;
-    if (q.in_tickets) {
+/* Narrows (low, high] to where the threshold probably lies, judging by a sketch of the row. */
+static void guess_threshold(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, quest q,
+                            uint64_t mass, float *low, float *high) {
+    listing sketch = k->sketch(row, s, w);
+    double share = (double)sketch.count / (double)row->vocab, wanted, slack;
+    if (q.in_tickets) { /* estimated from below the threshold, where no single token weighs much */
         double under = (double)(mass - q.target) * share;
-        wanted = (double)sample.tickets - under;
+        wanted = (double)sketch.tickets - under;
         slack = 0.15 * under;
     } else {
         wanted = (double)q.target * share;
@@ -294,25 +124,25 @@ RAFFLE_FN void row_guess(const cpu_row *row, const cpu_scratch *s, const weighin
     }
     quest more = {(uint64_t)(wanted + slack > 1.0 ? wanted + slack : 1.0), q.in_tickets};
     quest less = {(uint64_t)(wanted - slack > 1.0 ? wanted - slack : 1.0), q.in_tickets};
-    *low = just_below(list_threshold(s, &sample, more));
-    *high = list_threshold(s, &sample, less);
+    *low = just_below(list_threshold(s, &sketch, more));
+    *high = list_threshold(s, &sketch, less);
 }
 
 /* The threshold of a quest. `first` is the number of group maxima whose tokens are tried first. On return
  * *l covers everything above the threshold if l->high is +inf. */
-RAFFLE_FN float row_threshold(const cpu_row *row, const cpu_scratch *s, const weighing *w, quest q, int64_t first,
-                              uint64_t mass, listing *l, int kind) {
-    float bound = peak_bound(s, first);
+static float row_threshold(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, quest q,
+                           int64_t first, uint64_t mass, listing *l) {
+    float bound = peak_bound(s, first, w->best);
     if (bound > -FLT_MAX) {
-        *l = row_list(row, s, w, just_below(bound), PLUS_INF, kind);
+        *l = k->list(row, s, w, just_below(bound), PLUS_INF);
         if (list_answers(s, l, q)) return list_threshold(s, l, q);
     }
     /* low and high close in on the threshold: the amount above low is >= target, above high < target. */
     float low = MINUS_INF, high = w->best, guess_low = low, guess_high = high;
-    row_guess(row, s, w, q, mass, &guess_low, &guess_high, kind);
+    guess_threshold(k, row, s, w, q, mass, &guess_low, &guess_high);
     if (!q.in_tickets && q.target * 2 < (uint64_t)s->list_max) guess_high = PLUS_INF;
     for (;;) {
-        *l = row_list(row, s, w, guess_low, guess_high, kind);
+        *l = k->list(row, s, w, guess_low, guess_high);
         if (list_answers(s, l, q)) return list_threshold(s, l, q);
         uint64_t above = q.in_tickets ? l->above_tickets : l->above_count;
         uint64_t with = above + (q.in_tickets ? l->tickets : l->count);
@@ -331,19 +161,6 @@ RAFFLE_FN float row_threshold(const cpu_row *row, const cpu_scratch *s, const we
         guess_low = float_of_order(a + (b - a) / 2);
         guess_high = high;
     }
-}
-
-/* The id of the count-th token that equals `value`, counting from the lowest id. */
-RAFFLE_FN int32_t row_tie(const cpu_row *row, const cpu_scratch *s, float value, uint64_t count, int kind) {
-    for (int64_t g = 0; g < s->groups; ++g) {
-        if (s->peak[g] < value) continue;
-        for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
-            uint32_t equal = v_bits(v_eq(row_read(row, i, kind), v_set(value)));
-            for (; equal; equal &= equal - 1)
-                if (--count == 0) return (int32_t)(i + __builtin_ctz(equal));
-        }
-    }
-    return INT32_MAX; /* not reached: there are at least `count` */
 }
 
 /* What min-p keeps: exp((x - best) / T) >= min_p. */
@@ -365,43 +182,43 @@ static int list_covers(const cpu_scratch *s, const listing *l, cut c) {
     return l->high == PLUS_INF && l->low < c.low && l->count <= (uint64_t)s->list_max;
 }
 
-RAFFLE_FN uint64_t tickets_kept(const cpu_row *row, const cpu_scratch *s, const weighing *w, const listing *l, cut c,
-                                int kind) {
-    return list_covers(s, l, c) ? list_tickets(s, l, c) : row_weigh_kept(row, s, w, c, kind);
+static uint64_t tickets_kept(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, const listing *l,
+                             cut c) {
+    return list_covers(s, l, c) ? list_tickets(s, l, c) : k->weigh_kept(row, s, w, c);
 }
 
 /* All filters as one cut. *l is a list that may cover what is kept, *row_tickets the row's mass if needed. */
-RAFFLE_FN cut row_cut(const cpu_row *row, const cpu_scratch *s, const weighing *w, listing *l, uint64_t *row_tickets,
-                      int kind) {
+static cut row_cut(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, listing *l,
+                   uint64_t *row_tickets) {
     cut c = KEEP_ALL;
     int top_k = row->top_k > 0 && row->top_k < row->vocab, top_p = row->top_p < 1.0f, min_p = row->min_p > 0.0f;
     int min_p_first = min_p && !(row->flags & RAFFLE_MIN_P_LAST);
     if (min_p_first) {
         c = cut_raise(c, min_p_low(row, w->best));
-        *l = row_list(row, s, w, just_below(c.low), PLUS_INF, kind);
+        *l = k->list(row, s, w, just_below(c.low), PLUS_INF);
     }
     if (top_k && !(min_p_first && l->count <= (uint64_t)row->top_k)) {
         quest q = {(uint64_t)row->top_k, 0};
         float low = min_p_first && list_answers(s, l, q) ? list_threshold(s, l, q)
-                                                         : row_threshold(row, s, w, q, row->top_k, 0, l, kind);
+                                                         : row_threshold(k, row, s, w, q, row->top_k, 0, l);
         c = cut_raise(c, low);
         if (row->flags & RAFFLE_TOP_K_EXACT && c.low == low) {
             uint64_t larger = l->above_count;
             for (uint64_t i = 0; i < l->count && l->count <= (uint64_t)s->list_max; ++i) larger += s->list_x[i] > low;
-            if (l->count > (uint64_t)s->list_max) larger = row_list(row, s, w, low, PLUS_INF, kind).count;
-            c.tie_last = row_tie(row, s, low, (uint64_t)row->top_k - larger, kind);
+            if (l->count > (uint64_t)s->list_max) larger = k->list(row, s, w, low, PLUS_INF).count;
+            c.tie_last = k->tie(row, s, low, (uint64_t)row->top_k - larger);
         }
     }
     if (top_p) {
         int whole = row->flags & RAFFLE_TOP_P_JOINT || !(top_k || min_p_first);
-        uint64_t mass = whole ? *row_tickets = row_weigh(row, s, w, kind) : tickets_kept(row, s, w, l, c, kind);
+        uint64_t mass = whole ? *row_tickets = k->weigh(row, s, w) : tickets_kept(k, row, s, w, l, c);
         quest q = {share_of(row->top_p, mass), 1};
         if (list_covers(s, l, c)) { /* only the list's tokens can stay */
             listing kept = *l;
             kept.low = just_below(c.low);
             if (list_tickets(s, l, c) >= q.target) c = cut_raise(c, list_threshold(s, &kept, q));
         } else {
-            c = cut_raise(c, row_threshold(row, s, w, q, 64, mass, l, kind));
+            c = cut_raise(c, row_threshold(k, row, s, w, q, 64, mass, l));
         }
     }
     if (min_p && !min_p_first) c = cut_raise(c, min_p_low(row, w->best));
@@ -410,24 +227,23 @@ RAFFLE_FN cut row_cut(const cpu_row *row, const cpu_scratch *s, const weighing *
 
 /* ---- draw --------------------------------------------------------------------------------------- */
 
-RAFFLE_FN int32_t draw_list(const cpu_scratch *s, const listing *l, cut c, uint64_t ticket) {
+static int32_t draw_list(const cpu_scratch *s, cut c, uint64_t ticket) {
     for (uint64_t i = 0;; ++i) {
         if (!cut_keeps(c, s->list_x[i], s->list_id[i])) continue;
         if (ticket < s->list_t[i]) return s->list_id[i];
         ticket -= s->list_t[i];
-        (void)l;
     }
 }
 
 /* The token that holds ticket number `ticket` of mass[], which row_weigh (`whole`) or row_weigh_kept made. */
-RAFFLE_FN int32_t draw_group(const cpu_row *row, const cpu_scratch *s, const weighing *w, cut c, int whole, uint64_t ticket,
-                             int kind) {
+static int32_t draw_group(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, cut c, int whole,
+                          uint64_t ticket) {
     int64_t g = 0;
     for (; ticket >= s->mass[g]; ++g) ticket -= s->mass[g];
     group_ref r = group_ref_make(w, s->peak[g]);
     float x[GROUP];
     uint32_t weight[GROUP];
-    group_expand(row, g, &r.ref, x, weight, kind);
+    k->expand(row, g, &r.ref, x, weight);
     uint64_t left = whole ? weight_of(ticket, r.below) : ticket;
     for (int32_t j = 0, first = (int32_t)(g * GROUP);; ++j) {
         uint64_t held = whole ? weight[j] : (uint64_t)(weight[j] >> r.right) << r.left;
@@ -437,9 +253,9 @@ RAFFLE_FN int32_t draw_group(const cpu_row *row, const cpu_scratch *s, const wei
     }
 }
 
-RAFFLE_FN cpu_answer row_sample(const cpu_row *row, const cpu_scratch *s, int kind) {
+static cpu_answer row_sample(const kernels *k, const cpu_row *row, const cpu_scratch *s) {
     cpu_answer answer = {RAFFLE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0};
-    if (row_scan(row, s, kind)) answer.row_flags |= RAFFLE_ROW_NAN;
+    if (k->scan(row, s)) answer.row_flags |= RAFFLE_ROW_NAN;
     float best = MINUS_INF;
     for (int64_t g = 0; g < s->groups; ++g) best = s->peak[g] > best ? s->peak[g] : best;
     if (best == PLUS_INF) answer.row_flags |= RAFFLE_ROW_INF;
@@ -450,20 +266,20 @@ RAFFLE_FN cpu_answer row_sample(const cpu_row *row, const cpu_scratch *s, int ki
     if (row->temperature < GREEDY_BELOW || row->top_k == 1 || row->top_p <= 0.0f) {
         answer.greedy = 1;
         answer.threshold = best;
-        answer.token = answer.tie_last = row_tie(row, s, best, 1, kind);
+        answer.token = answer.tie_last = k->tie(row, s, best, 1);
         return answer;
     }
     weighing draw = weighing_make(row->temperature, best), filter = draw;
     if (row->flags & RAFFLE_FILTERS_FIRST) filter = weighing_make(1.0f, best);
     listing l = {0};
-    cut c = row_cut(row, s, &filter, &l, &answer.row_tickets, kind);
+    cut c = row_cut(k, row, s, &filter, &l, &answer.row_tickets);
     int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX;
     int listed = !whole && filter.scale.c == draw.scale.c && list_covers(s, &l, c);
     answer.draw_tickets = listed  ? list_tickets(s, &l, c)
-                          : whole ? row_weigh(row, s, &draw, kind)
-                                  : row_weigh_kept(row, s, &draw, c, kind);
+                          : whole ? k->weigh(row, s, &draw)
+                                  : k->weigh_kept(row, s, &draw, c);
     answer.drawn = ticket_drawn(row->seed, row->position, answer.draw_tickets);
-    answer.token = listed ? draw_list(s, &l, c, answer.drawn) : draw_group(row, s, &draw, c, whole, answer.drawn, kind);
+    answer.token = listed ? draw_list(s, c, answer.drawn) : draw_group(k, row, s, &draw, c, whole, answer.drawn);
     answer.threshold = c.low;
     answer.tie_last = c.tie_last;
     return answer;
@@ -471,13 +287,13 @@ RAFFLE_FN cpu_answer row_sample(const cpu_row *row, const cpu_scratch *s, int ki
 
 /* ---- the table ---------------------------------------------------------------------------------- */
 
-#define DEFINE_SAMPLE(name, kind)                                                                                      \
-    static cpu_answer name(const cpu_row *row, const cpu_scratch *s) {                                                 \
-        return row->allow ? row_sample(row, s, kind | READ_ALLOW) : row_sample(row, s, kind);                          \
+#define DEFINE_SAMPLE(dtype)                                                                                           \
+    static cpu_answer sample_##dtype(const cpu_row *row, const cpu_scratch *s) {                                       \
+        return row_sample(row->allow ? &allow_##dtype : &plain_##dtype, row, s);                                       \
     }
-DEFINE_SAMPLE(sample_f32, READ_F32)
-DEFINE_SAMPLE(sample_f16, READ_F16)
-DEFINE_SAMPLE(sample_bf16, READ_BF16)
+DEFINE_SAMPLE(f32)
+DEFINE_SAMPLE(f16)
+DEFINE_SAMPLE(bf16)
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)

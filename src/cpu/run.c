@@ -68,13 +68,12 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
 }
 
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
-    raffle_status status = raffle_check_rows(call, error);
-    if (status) return status;
     const cpu_table *table = plan->state;
     cpu_scratch scratch;
     scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
     fpenv caller = fpenv_enter();
-    for (int64_t i = call->row_first; i < call->row_end; ++i) {
+    raffle_status status = raffle_check_rows(call, error);
+    for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
         cpu_answer answer = table->sample[plan->desc.dtype](&row, &scratch);
         int zero = answer.row_flags & RAFFLE_ROW_EMPTY && call->params.flags & RAFFLE_EMPTY_IS_ZERO;
@@ -82,7 +81,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         if (call->result.row_flags) call->result.row_flags[i] = answer.row_flags;
     }
     fpenv_leave(caller);
-    return RAFFLE_OK;
+    return status;
 }
 
 const backend raffle_backend_cpu = {create, destroy, describe, sample, raffle_cpu_explain};

@@ -4,13 +4,13 @@
 
 #include "scalar.h"
 
-/* Monotone for everything but NaN; -0 and +0 get the same key. */
+/* Monotone for everything but NaN, and dense: neighbouring floats have neighbouring keys, -0 and +0 the same. */
 RAFFLE_FN uint32_t order_of(float x) {
-    uint32_t u = bits_of(x + 0.0f); /* -0 + 0 is +0 */
-    return u & 0x80000000u ? ~u : u | 0x80000000u;
+    uint32_t u = bits_of(x);
+    return u & 0x80000000u ? 0u - u : u | 0x80000000u;
 }
 
-RAFFLE_FN float float_of_order(uint32_t key) { return float_of(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+RAFFLE_FN float float_of_order(uint32_t key) { return float_of(key & 0x80000000u ? key & 0x7fffffffu : 0u - key); }
 
 /* The smallest float >= x: comparing floats with it is comparing them with x. */
 RAFFLE_FN float float_at_least(double x) {

@@ -11,6 +11,9 @@ enum { STREAM_TARGET = 0 };
 typedef struct philox_block { uint32_t word[4]; } philox_block;
 
 RAFFLE_FN philox_block philox_rounds(philox_block counter, uint32_t key_low, uint32_t key_high) {
+#if defined(__CUDACC__)
+#pragma unroll 1
+#endif
     for (int round = 0; round < 10; ++round) {
         uint64_t a = (uint64_t)0xD2511F53u * counter.word[0], b = (uint64_t)0xCD9E8D57u * counter.word[2];
         philox_block next = {{(uint32_t)(b >> 32) ^ counter.word[1] ^ key_low, (uint32_t)b,

@@ -14,7 +14,7 @@ enum {
 };
 
 #define MAGIC 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, ties to even */
-#define HALF_STEP_INVERSE 0x1.6a6480p-1f /* 1 / v_exp2(0.5) */
+#define HALF_STEP_INVERSE 0x1.6a647ep-1f /* 1 / v_exp2(0.5) */
 #define GREEDY_BELOW 1e-5f
 #define FLAT_FROM 0x1p100f /* temperatures from here on are +inf: every allowed token weighs the same */
 
@@ -29,7 +29,7 @@ RAFFLE_FN scale scale_make(float temperature) {
     double q = 1.4426950408889634 / (double)temperature;
     s.c = (float)q;
     s.c_low = (float)(q - (double)s.c);
-    s.drop = (float)(60.0 / q);
+    s.drop = temperature * 41.5f; /* 60 powers of two */
     s.flat = 0;
     return s;
 }
@@ -55,25 +55,38 @@ typedef struct ref {
 /* 2^r for r in [0, 1], less one part in 1024 so that it stays below 2: a factor that all weights share.
  * Monotone: every step is. Coefficients and their error: dev/exp2. */
 RAFFLE_FN vf v_exp2(vf r) {
-    vf p = v_set(0x1.e8a9bep-10f);
-    p = v_fma(p, r, v_set(0x1.274cc0p-7f));
-    p = v_fma(p, r, v_set(0x1.c8a338p-5f));
-    p = v_fma(p, r, v_set(0x1.eb610cp-3f));
+    vf p = v_set(0x1.e858d2p-10f);
+    p = v_fma(p, r, v_set(0x1.275f9cp-7f));
+    p = v_fma(p, r, v_set(0x1.c8a060p-5f));
+    p = v_fma(p, r, v_set(0x1.eb6136p-3f));
     p = v_fma(p, r, v_set(0x1.628bfcp-1f));
     return v_fma(p, r, v_set(0x1.ff8p-1f));
 }
 
-RAFFLE_FN ref ref_make(scale s, float m) {
+/* Whether the reference is PLAIN, for a scale that is not flat. */
+RAFFLE_FN int ref_is_near(scale s, float m) {
+    float p = m * s.c;
+    return (p < 0.0f ? -p : p) < 0x1p12f;
+}
+
+/* The reference if it is PLAIN. */
+RAFFLE_FN ref ref_make_near(scale s, float m) {
     ref f = {REF_PLAIN, 0, s.c, s.c_low, 0.0f, 0.0f, 1.0f, m - s.drop};
-    float p = m * s.c, size = p < 0.0f ? -p : p;
-    if (s.flat || m == PLUS_INF || !(size < 0x1p30f)) {
+    float t = one_fma(m, s.c, MAGIC);
+    f.exponent = (int32_t)(bits_of(t) - bits_of(MAGIC));
+    f.magic = (MAGIC + (float)WEIGHT_BITS) - (t - MAGIC);
+    return f;
+}
+
+RAFFLE_FN ref ref_make(scale s, float m) {
+    ref f = ref_make_near(s, m);
+    if (!s.flat && ref_is_near(s, m)) return f;
+    float p = m * s.c;
+    if (s.flat || !(p < 0x1p30f) || !(p > -0x1p30f)) {
+        int flat = s.flat && m < PLUS_INF;
         f.kind = REF_STEP;
-        f.base = s.flat && m < PLUS_INF ? -FLT_MAX : m;
-        f.exponent = m > 0.0f ? STEP_EXPONENT : -STEP_EXPONENT;
-        if (s.flat && m < PLUS_INF) f.exponent = 0;
-    } else if (size < 0x1p12f) {
-        f.exponent = (int32_t)(bits_of(one_fma(m, s.c, MAGIC)) - bits_of(MAGIC));
-        f.magic = MAGIC + (float)(WEIGHT_BITS - f.exponent);
+        f.base = flat ? -FLT_MAX : m;
+        f.exponent = flat ? 0 : m > 0.0f ? STEP_EXPONENT : -STEP_EXPONENT;
     } else {
         double exact = (double)m * (double)s.c + (double)m * (double)s.c_low;
         double whole = (exact + 0x1.8p52) - 0x1.8p52;

@@ -1,0 +1,56 @@
+# The commands of the README. `make help` lists them.
+
+BUILD  ?= build
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX ?= /usr/local
+GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja)
+CONFIGURE  = cmake -S . $(GENERATOR)
+
+.DEFAULT_GOAL := build
+.PHONY: build demo test test-long bench install python cuda test-cuda bench-cuda fuzz clean help
+
+build: ## the library and the command line, for the CPU (into build/)
+	@cmake/ensure.sh build
+	@$(CONFIGURE) -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DRAFFLE_CUDA=OFF
+	@cmake --build $(BUILD) --parallel $(JOBS) --target product
+
+demo: build ## draw tokens from real logits and compare with the exact probabilities
+	@cli/demo.sh $(BUILD)/cli/raffle
+
+test: ## everything that must hold (ends with "N passed, N failed")
+	@cmake/ensure.sh test
+	@tests/run.py --jobs $(JOBS)
+
+test-long: ## the same with longer soaks and fuzzing
+	@cmake/ensure.sh test
+	@tests/run.py --jobs $(JOBS) --long
+
+bench: build ## each route against a plain maximum over the row
+	@$(BUILD)/cli/raffle bench
+
+install: build ## headers, libraries, pkg-config and CMake package, command line [PREFIX= DESTDIR=]
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+python: ## the Python bindings
+	@echo "make python: the Python bindings are not built yet"; exit 1
+
+cuda: ## the library with the CUDA backend (into build-cuda/)
+	@cmake/ensure.sh build
+	@$(CONFIGURE) -B build-cuda -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DRAFFLE_CUDA=ON
+	@cmake --build build-cuda --parallel $(JOBS) --target product
+
+test-cuda: ## the tests that need a GPU
+	@tests/run.py --jobs $(JOBS) --only cuda
+
+bench-cuda: ## the GPU against its memory floor
+	@tests/run.py --jobs $(JOBS) --only bench-cuda
+
+fuzz: ## libFuzzer on the API and the .npy reader, 10 minutes each [FUZZ_SECONDS=]
+	@cmake/ensure.sh test
+	@tests/run.py --jobs $(JOBS) --only fuzz --fuzz-seconds $(or $(FUZZ_SECONDS),600)
+
+clean:
+	rm -rf build build-*
+
+help:
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r a b; do printf '%-18s %s\n' "$$a" "$$b"; done

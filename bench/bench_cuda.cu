@@ -1,0 +1,245 @@
+/* bench_cuda.cu - raffle_sample on a GPU: every route against the time it takes to read the logits once.
+ *
+ *   bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N]
+ *
+ * Each figure is the median over graph replays. A graph holds one call per input; cold inputs together are
+ * several times the L2, a warm graph calls one input again and again. floor = bytes / copy bandwidth of this run. */
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "raffle/raffle.h"
+
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        cudaError_t code = (call);                                                                                     \
+        if (code != cudaSuccess) {                                                                                     \
+            fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(code));                                              \
+            exit(3);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+struct route {
+    const char *name;
+    float temperature, top_p, min_p;
+    int top_k;
+    bool flat;             /* logits of standard deviation 1 instead of 2.5 with peaks */
+    double factor, offset; /* target: factor x floor + offset us */
+    double factor_f32;
+};
+
+static const route routes[] = {
+    {"greedy", 0.0f, 1.0f, 0.0f, 0, false, 1.15, 3, 1.15},
+    {"no filter", 0.8f, 1.0f, 0.0f, 0, false, 1.6, 5, 1.3},
+    {"top-k 50", 0.8f, 1.0f, 0.0f, 50, false, 1.3, 6, 1.3},
+    {"top-k 50 top-p 0.9", 0.8f, 0.9f, 0.0f, 50, false, 1.3, 6, 1.3},
+    {"top-k 256 top-p 0.9", 0.8f, 0.9f, 0.0f, 256, false, 1.3, 6, 1.3},
+    {"min-p 0.05", 0.8f, 1.0f, 0.05f, 0, false, 1.3, 6, 1.3},
+    {"top-p 0.9 peaked", 0.5f, 0.9f, 0.0f, 0, false, 1.8, 6, 1.8},
+    {"top-p 0.9 flat", 0.8f, 0.9f, 0.0f, 0, true, 4.0, 10, 4.0},
+};
+
+__device__ static float uniform(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return ((x ^ (x >> 31)) >> 40) * 0x1p-24f;
+}
+
+template <class type> __global__ static void fill(type *data, int64_t rows, int64_t vocab, bool flat) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * vocab; i += (int64_t)gridDim.x * blockDim.x) {
+        float radius = sqrtf(-2.0f * logf(uniform(2 * i + 1) + 0x1p-25f)), angle = 6.2831853f * uniform(2 * i + 2);
+        float x = radius * cosf(angle) * (flat ? 1.0f : 2.5f);
+        if (!flat && i % vocab * 20 / vocab != (i % vocab + 1) * 20 / vocab) x += 8.0f + 4.0f * uniform(i); /* 20 a row */
+        data[i] = (type)x;
+    }
+}
+
+static double median(std::vector<double> v) {
+    std::sort(v.begin(), v.end());
+    return v[v.size() / 2];
+}
+
+/* Median microseconds per call of a graph that makes `calls` calls. */
+static double time_graph(cudaGraphExec_t graph, cudaStream_t stream, int calls, int replays) {
+    std::vector<double> times;
+    cudaEvent_t start, stop;
+    CHECK(cudaEventCreate(&start));
+    CHECK(cudaEventCreate(&stop));
+    for (int i = 0; i < replays + 2; ++i) {
+        float ms;
+        CHECK(cudaEventRecord(start, stream));
+        CHECK(cudaGraphLaunch(graph, stream));
+        CHECK(cudaEventRecord(stop, stream));
+        CHECK(cudaEventSynchronize(stop));
+        CHECK(cudaEventElapsedTime(&ms, start, stop));
+        if (i >= 2) times.push_back(ms * 1e3 / calls);
+    }
+    CHECK(cudaEventDestroy(start));
+    CHECK(cudaEventDestroy(stop));
+    return median(times);
+}
+
+static double copy_bandwidth(cudaStream_t stream) {
+    const size_t bytes = (size_t)1 << 30;
+    char *a, *b;
+    std::vector<double> times;
+    cudaEvent_t start, stop;
+    CHECK(cudaMalloc(&a, bytes));
+    CHECK(cudaMalloc(&b, bytes));
+    CHECK(cudaMemset(a, 1, bytes));
+    CHECK(cudaEventCreate(&start));
+    CHECK(cudaEventCreate(&stop));
+    for (int i = 0; i < 12; ++i) {
+        float ms;
+        CHECK(cudaEventRecord(start, stream));
+        CHECK(cudaMemcpyAsync(b, a, bytes, cudaMemcpyDeviceToDevice, stream));
+        CHECK(cudaEventRecord(stop, stream));
+        CHECK(cudaEventSynchronize(stop));
+        CHECK(cudaEventElapsedTime(&ms, start, stop));
+        times.push_back(2.0 * bytes / (ms * 1e-3));
+    }
+    CHECK(cudaFree(a));
+    CHECK(cudaFree(b));
+    return median(times);
+}
+
+template <class type> static type *to_device(const std::vector<type> &host) {
+    type *device;
+    CHECK(cudaMalloc(&device, host.size() * sizeof(type)));
+    CHECK(cudaMemcpy(device, host.data(), host.size() * sizeof(type), cudaMemcpyHostToDevice));
+    return device;
+}
+
+/* One shape: all routes. `inputs` lie behind each other in `logits`. */
+static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, char *logits, int inputs, cudaStream_t stream,
+                      int replays) {
+    raffle_plan_desc desc = raffle_plan_desc_init();
+    raffle_error error = raffle_error_init();
+    raffle_plan *plan;
+    desc.backend = RAFFLE_CUDA;
+    desc.dtype = dtype;
+    desc.vocab = vocab;
+    desc.rows_max = rows;
+    if (raffle_plan_create(&desc, &plan, &error)) {
+        fprintf(stderr, "%s\n", error.text);
+        exit(3);
+    }
+    raffle_launch launch = raffle_launch_init();
+    launch.workspace_bytes = raffle_plan_workspace(plan);
+    CHECK(cudaMalloc(&launch.workspace, launch.workspace_bytes));
+    CHECK(cudaMemset(launch.workspace, 0, launch.workspace_bytes));
+    launch.stream = stream;
+    std::vector<uint64_t> seed(rows), position(rows);
+    for (int64_t i = 0; i < rows; ++i) seed[i] = 1000 + i;
+    raffle_params params = raffle_params_init();
+    float *temperature = to_device(std::vector<float>(rows, r.temperature));
+    float *top_p = to_device(std::vector<float>(rows, r.top_p)), *min_p = to_device(std::vector<float>(rows, r.min_p));
+    int32_t *top_k = to_device(std::vector<int32_t>(rows, r.top_k));
+    uint64_t *seeds = to_device(seed), *positions = to_device(position);
+    params.temperature = temperature;
+    params.top_p = top_p;
+    params.min_p = min_p;
+    params.top_k = top_k;
+    params.seed = seeds;
+    params.position = positions;
+    raffle_result result = raffle_result_init();
+    CHECK(cudaMalloc(&result.token, rows * sizeof(int32_t)));
+    const int calls = std::max(inputs, 20);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < calls; ++i) {
+        raffle_logits input = raffle_logits_init();
+        input.data = logits + (i % inputs) * (size_t)rows * vocab * (dtype == RAFFLE_F32 ? 4 : 2);
+        input.rows = rows;
+        if (raffle_sample(plan, &input, &params, &result, &launch, &error)) {
+            fprintf(stderr, "%s\n", error.text);
+            exit(3);
+        }
+    }
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    double us = time_graph(exec, stream, calls, replays);
+    std::vector<int32_t> token(rows);
+    CHECK(cudaMemcpy(token.data(), result.token, rows * sizeof(int32_t), cudaMemcpyDeviceToHost));
+    for (int32_t t : token)
+        if (t < 0 || t >= vocab) fprintf(stderr, "%s: token %d out of range\n", r.name, t), exit(1);
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    for (void *p : {(void *)temperature, (void *)top_p, (void *)min_p, (void *)top_k, (void *)seeds, (void *)positions,
+                    (void *)result.token, launch.workspace})
+        CHECK(cudaFree(p));
+    raffle_plan_destroy(plan);
+    return us;
+}
+
+int main(int argc, char **argv) {
+    std::vector<int64_t> all_rows = {1, 8, 32, 64, 128, 160, 256, 512}, vocabs = {32000, 128256, 151936, 262144};
+    std::vector<int> dtypes = {RAFFLE_BF16, RAFFLE_F32};
+    const char *csv_name = nullptr;
+    for (int i = 1; i < argc; ++i) {
+        if (!strcmp(argv[i], "--quick")) all_rows = {1, 8, 32, 128, 512}, vocabs = {128256};
+        else if (!strcmp(argv[i], "--csv") && i + 1 < argc) csv_name = argv[++i];
+        else if (!strcmp(argv[i], "--vocab") && i + 1 < argc) vocabs = {atoll(argv[++i])};
+        else if (!strcmp(argv[i], "--dtype") && i + 1 < argc) dtypes = {!strcmp(argv[++i], "f32") ? RAFFLE_F32 : RAFFLE_BF16};
+        else return fprintf(stderr, "usage: bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N]\n"), 2;
+    }
+    char why[112];
+    if (!raffle_cuda_available(why, sizeof why)) return printf("skipped: %s\n", why), 0;
+    cudaDeviceProp device;
+    cudaStream_t stream;
+    CHECK(cudaGetDeviceProperties(&device, 0));
+    CHECK(cudaStreamCreate(&stream));
+    const double bandwidth = copy_bandwidth(stream);
+    const size_t spread = std::max<size_t>(3 * (size_t)device.l2CacheSize, 256u << 20), largest = 512ull * 262144 * 4;
+    FILE *csv = csv_name ? fopen(csv_name, "w") : nullptr;
+    if (csv) fprintf(csv, "dtype,vocab,rows,route,floor_us,cold_us,warm_us,target_us,launches\n");
+    printf("%s, copy bandwidth %.2f TB/s; us per call of one launch, cold L2 (warm L2 in brackets); * misses its target\n",
+           device.name, bandwidth * 1e-12);
+    char *logits[2];
+    for (int flat = 0; flat < 2; ++flat) CHECK(cudaMalloc(&logits[flat], largest + spread));
+    int missed = 0, figures = 0;
+    for (int dtype : dtypes)
+        for (int64_t vocab : vocabs) {
+            const size_t bytes = dtype == RAFFLE_F32 ? 4 : 2;
+            const int64_t filled = (int64_t)((largest + spread) / bytes / vocab);
+            for (int flat = 0; flat < 2; ++flat) {
+                if (dtype == RAFFLE_F32) fill<<<4096, 256>>>((float *)logits[flat], filled, vocab, flat);
+                else fill<<<4096, 256>>>((__nv_bfloat16 *)logits[flat], filled, vocab, flat);
+                CHECK(cudaDeviceSynchronize());
+            }
+            printf("\n%s, vocab %lld\n%-20s", dtype == RAFFLE_F32 ? "f32" : "bf16", (long long)vocab, "rows");
+            for (int64_t rows : all_rows) printf("%17lld", (long long)rows);
+            printf("\n%-20s", "floor");
+            for (int64_t rows : all_rows) printf("%17.2f", rows * vocab * bytes / bandwidth * 1e6);
+            for (const route &r : routes) {
+                printf("\n%-20s", r.name);
+                for (int64_t rows : all_rows) {
+                    const size_t input = rows * vocab * bytes;
+                    const int inputs = (int)std::min<size_t>(1024, (spread + input - 1) / input + 1);
+                    double floor = input / bandwidth * 1e6;
+                    double target = (dtype == RAFFLE_F32 ? r.factor_f32 : r.factor) * floor + r.offset;
+                    double cold = measure(r, dtype, rows, vocab, logits[r.flat], inputs, stream, 9);
+                    double warm = measure(r, dtype, rows, vocab, logits[r.flat], 1, stream, 9);
+                    printf("%8.2f (%5.1f)%s", cold, warm, cold > target ? "*" : " ");
+                    missed += cold > target;
+                    figures += 1;
+                    if (csv)
+                        fprintf(csv, "%s,%lld,%lld,%s,%.3f,%.3f,%.3f,%.3f,1\n", dtype == RAFFLE_F32 ? "f32" : "bf16",
+                                (long long)vocab, (long long)rows, r.name, floor, cold, warm, target);
+                }
+                fflush(stdout);
+            }
+            printf("\n");
+        }
+    printf("\n%d of %d figures miss their target\n", missed, figures);
+    if (csv) fclose(csv);
+    return 0;
+}

@@ -1,0 +1,70 @@
+/* main.c - the raffle command: finds the command and runs it. Uses only the public header. */
+#include <locale.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "options.h"
+
+const char *const dtype_names[3] = {"f32", "f16", "bf16"};
+
+void complain(const char *format, ...) {
+    va_list arguments;
+    fflush(stdout); /* so that the two streams keep their order on a terminal */
+    fputs("raffle: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+exit_code complain_of(const raffle_error *error) {
+    complain("%s", error->text);
+    return error->status == RAFFLE_E_ARGUMENT || error->status == RAFFLE_E_STRUCT ? EXIT_USAGE : EXIT_MACHINE;
+}
+
+int isas_of(unsigned wanted, raffle_isa *list) {
+    int count = 0;
+    for (int i = RAFFLE_ISA_SCALAR; i <= RAFFLE_ISA_NEON; ++i) {
+        if (wanted && !(wanted >> i & 1)) continue;
+        if (raffle_isa_available((raffle_isa)i)) {
+            list[count++] = (raffle_isa)i;
+        } else if (wanted) {
+            complain("isa %s: this machine or build does not have it", raffle_isa_name((raffle_isa)i));
+            return 0;
+        }
+    }
+    return count;
+}
+
+static exit_code run(int argc, char **argv) {
+    options o;
+    if (argc < 2) return help_tool(), EXIT_USAGE;
+    const char *const name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+        return help_tool(), EXIT_FINE;
+    if (strcmp(name, "--version") == 0) {
+        const unsigned version = raffle_version();
+        printf("raffle %u.%u.%u\n", version / 10000, version / 100 % 100, version % 100);
+        return EXIT_FINE;
+    }
+    const command_function command = command_named(name);
+    if (!command) {
+        complain("unknown %s %s; try: raffle --help", name[0] == '-' ? "option" : "command", name);
+        return EXIT_USAGE;
+    }
+    const exit_code code = options_parse(&o, argc, argv);
+    if (code) return code;
+    if (o.help) return help_command(name), EXIT_FINE;
+    return command(&o);
+}
+
+int main(int argc, char **argv) {
+    setlocale(LC_CTYPE, ""); /* only characters: numbers keep their point in every locale */
+    exit_code code = run(argc, argv);
+    if (fflush(stdout) || ferror(stdout)) {
+        complain("cannot write to standard output");
+        if (!code) code = EXIT_MACHINE;
+    }
+    return (int)code;
+}

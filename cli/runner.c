@@ -1,0 +1,141 @@
+#define _POSIX_C_SOURCE 200809L
+#include "runner.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+raffle_plan_desc runner_desc(const options *o, raffle_dtype dtype, int64_t vocab) {
+    raffle_plan_desc desc = raffle_plan_desc_init();
+    desc.backend = (int32_t)o->backend;
+    desc.dtype = (int32_t)dtype;
+    desc.isa = (int32_t)options_isa(o);
+    desc.vocab = vocab;
+    desc.rows_max = o->backend == RAFFLE_CUDA ? 4096 : 0;
+    return desc;
+}
+
+exit_code runner_open(runner *r, const raffle_plan_desc *desc, int workers) {
+    raffle_error error = raffle_error_init();
+    memset(r, 0, sizeof *r);
+    if (raffle_plan_create(desc, &r->plan, &error)) return complain_of(&error);
+    r->workers = workers;
+    r->workspace_bytes = raffle_plan_workspace(r->plan);
+    r->workspace = calloc((size_t)workers, sizeof *r->workspace);
+    for (int i = 0; r->workspace && i < workers; ++i) {
+        if (posix_memalign(&r->workspace[i], RAFFLE_WORKSPACE_ALIGN, r->workspace_bytes)) r->workspace[i] = NULL;
+        if (!r->workspace[i]) break;
+    }
+    if (!r->workspace || !r->workspace[workers - 1]) {
+        runner_close(r);
+        return complain("out of memory for %d workspaces", workers), EXIT_MACHINE;
+    }
+    return EXIT_FINE;
+}
+
+void runner_close(runner *r) {
+    for (int i = 0; r->workspace && i < r->workers; ++i) free(r->workspace[i]);
+    free(r->workspace);
+    raffle_plan_destroy(r->plan);
+    memset(r, 0, sizeof *r);
+}
+
+raffle_launch runner_launch(const runner *r, int worker) {
+    raffle_launch launch = raffle_launch_init();
+    launch.workspace = r->workspace[worker];
+    launch.workspace_bytes = r->workspace_bytes;
+    return launch;
+}
+
+raffle_status runner_sample(const runner *r, int worker, const raffle_logits *logits, const raffle_params *params,
+                            const raffle_result *result, int part, int parts, raffle_error *error) {
+    raffle_launch launch = runner_launch(r, worker);
+    launch.part = part;
+    launch.parts = parts > 1 ? parts : 0;
+    return raffle_sample(r->plan, logits, params, result, &launch, error);
+}
+
+settings settings_of(const options *o) {
+    const settings made = {o->temperature, o->top_p, o->min_p, o->top_k, o->flags, o->seed};
+    return made;
+}
+
+raffle_params settings_params(const settings *s, const uint64_t *position, const int32_t *slot) {
+    raffle_params params = raffle_params_init();
+    params.slots = 1;
+    params.slot = slot;
+    params.flags = s->flags;
+    params.temperature = &s->temperature;
+    params.top_p = &s->top_p;
+    params.min_p = &s->min_p;
+    params.top_k = &s->top_k;
+    params.seed = &s->seed;
+    params.position = position;
+    return params;
+}
+
+typedef struct share {
+    const runner *runner;
+    const draw_job *job;
+    const int32_t *slot; /* zeros */
+    int index, count;    /* this thread of so many */
+    raffle_error error;
+    raffle_status status;
+} share;
+
+/* One thread's part of a job: a range of draws if the job is one row, else a range of rows. */
+static void *share_run(void *given) {
+    share *const s = given;
+    const draw_job *const job = s->job;
+    raffle_logits logits = raffle_logits_init();
+    raffle_result result = raffle_result_init();
+    logits.data = job->logits;
+    logits.rows = job->rows;
+    const int by_draws = job->rows == 1;
+    const int64_t first = by_draws ? job->draws * s->index / s->count : 0;
+    const int64_t end = by_draws ? job->draws * (s->index + 1) / s->count : 1;
+    for (int64_t draw = first; draw < end && !s->status; ++draw) {
+        const uint64_t position = job->position + (uint64_t)draw;
+        const raffle_params params = settings_params(&job->settings, &position, s->slot);
+        uint32_t same; /* every draw of a row finds the same flags: one thread keeps them */
+        result.token = job->token + draw;
+        result.row_flags = draw == 0 ? job->row_flags : &same;
+        s->status = runner_sample(s->runner, s->index, &logits, &params, &result, by_draws ? 0 : s->index,
+                                  by_draws ? 1 : s->count, &s->error);
+    }
+    return NULL;
+}
+
+exit_code runner_draw(const runner *r, const draw_job *job) {
+    const int64_t most = job->rows == 1 ? job->draws : job->rows;
+    const int count = most < r->workers ? (int)most : r->workers;
+    pthread_t *const threads = malloc((size_t)count * sizeof *threads);
+    share *const shares = malloc((size_t)count * sizeof *shares);
+    int32_t *const slot = calloc((size_t)job->rows, sizeof *slot);
+    exit_code code = EXIT_FINE;
+    if (!threads || !shares || !slot) {
+        complain("out of memory for %d threads", count);
+        code = EXIT_MACHINE;
+    }
+    int started = 0;
+    for (; !code && started < count; ++started) {
+        const share made = {r, job, slot, started, count, raffle_error_init(), RAFFLE_OK};
+        shares[started] = made;
+        /* The last share is this thread's own, so that one worker needs no thread at all. */
+        if (started == count - 1) {
+            share_run(&shares[started]);
+        } else if (pthread_create(&threads[started], NULL, share_run, &shares[started])) {
+            complain("cannot start %d threads", count);
+            code = EXIT_MACHINE;
+            break;
+        }
+    }
+    for (int i = 0; i < started; ++i) {
+        if (i < count - 1) pthread_join(threads[i], NULL);
+        if (shares[i].status && !code) code = complain_of(&shares[i].error);
+    }
+    free(slot);
+    free(shares);
+    free(threads);
+    return code;
+}

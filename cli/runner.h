@@ -1,0 +1,50 @@
+/* runner.h - a plan with its workspaces and threads. The only place that calls raffle_sample. */
+#ifndef RUNNER_H
+#define RUNNER_H
+
+#include "options.h"
+
+typedef struct runner {
+    raffle_plan *plan;
+    int workers; /* threads that may draw at the same time */
+    size_t workspace_bytes;
+    void **workspace; /* [workers] */
+} runner;
+
+/* Makes the plan; complains and returns an exit code if that fails. */
+exit_code runner_open(runner *runner, const raffle_plan_desc *desc, int workers);
+void runner_close(runner *runner);
+
+/* The plan that the options ask for, for rows of `vocab` tokens. */
+raffle_plan_desc runner_desc(const options *options, raffle_dtype dtype, int64_t vocab);
+
+/* How worker number `worker` runs a call. */
+raffle_launch runner_launch(const runner *runner, int worker);
+
+/* raffle_sample with everything in host memory, by one worker: thread `part` of `parts`. */
+raffle_status runner_sample(const runner *runner, int worker, const raffle_logits *logits, const raffle_params *params,
+                            const raffle_result *result, int part, int parts, raffle_error *error);
+
+/* What every row of a job is drawn with. */
+typedef struct settings {
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    uint32_t flags;
+    uint64_t seed;
+} settings;
+settings settings_of(const options *options);
+/* The same as a batch of one slot. All rows use it; `slot` is an array of zeros, or NULL for one row. */
+raffle_params settings_params(const settings *settings, const uint64_t *position, const int32_t *slot);
+
+/* Several draws from one row, or one draw from each of several rows; on all workers. */
+typedef struct draw_job {
+    const void *logits; /* [rows, vocab] */
+    int64_t rows, draws;
+    settings settings;
+    uint64_t position;   /* of draw 0; draw d is at position + d */
+    int32_t *token;      /* [rows, draws] */
+    uint32_t *row_flags; /* [rows] */
+} draw_job;
+exit_code runner_draw(const runner *runner, const draw_job *job);
+
+#endif

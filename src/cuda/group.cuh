@@ -1,0 +1,224 @@
+/* group.cuh - one warp, one group of 256 tokens: eight tokens a lane.
+ *
+ * Which eight a lane holds depends on how the row can be read, is free (sums and maxima do not care), and is the
+ * same whenever a group is read again:
+ *   16-byte loads, 2-byte logits    8 l .. 8 l + 7
+ *   16-byte loads, f32              4 l .. 4 l + 3 and 128 + 4 l .. 128 + 4 l + 3
+ *   one by one (misaligned rows, and the last, partial group)  l, l + 32, l + 64, ...
+ * Lanes 8 q .. 8 q + 7 together hold a *piece* of 64 tokens; the first reading leaves the maximum of each. */
+#ifndef RAFFLE_CUDA_GROUP_CUH
+#define RAFFLE_CUDA_GROUP_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "block.cuh"
+#include "cut_types.h"
+
+enum { LANE_TOKENS = GROUP / WARP, PIECES = 4, PIECE_LANES = WARP / PIECES };
+
+/* A row as the kernels see it. */
+struct device_row {
+    const char *logits;
+    const uint32_t *allow; /* or NULL */
+    int64_t vocab;
+    bool aligned; /* 16-byte loads are possible */
+};
+
+/* ---- dtypes --------------------------------------------------------------------------------------- */
+
+struct type_f32 {
+    enum { BYTES = 4 };
+    static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
+    static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
+};
+struct type_f16 {
+    enum { BYTES = 2 };
+    static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
+    static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
+};
+struct type_bf16 {
+    enum { BYTES = 2 };
+    static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
+    static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
+};
+
+/* Maximum that is NaN if either is, and then the positive one, whose key is the largest. */
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+    float most;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+    return most;
+#else
+    return a != a || b != b ? __uint_as_float(0x7fffffffu) : fmaxf(a, b);
+#endif
+}
+
+/* ---- reading --------------------------------------------------------------------------------------- */
+
+/* A lane's eight tokens as loaded, not yet looked at: keeps loads in flight. */
+template <class type> struct lane_raw {
+    uint4 word[type::BYTES / 2]; /* 2-byte logits: 1, f32: 2 */
+};
+
+/* Position in the group of a lane's j-th token. */
+template <class type> __device__ __forceinline__ int lane_token(bool wide, int lane, int j) {
+    if (!wide) return j * WARP + lane;
+    return type::BYTES == 4 ? (j / 4) * 128 + lane * 4 + j % 4 : lane * 8 + j;
+}
+
+/* Logits pass through once: they must not push the block's own data out of the first cache. */
+__device__ __forceinline__ uint4 load_once(const uint4 *p) {
+    uint4 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+
+/* Loads a lane's tokens of a whole group, given the address of the group. */
+template <class type> __device__ __forceinline__ lane_raw<type> raw_load(const char *group, bool aligned, int lane) {
+    lane_raw<type> raw;
+    if (aligned) {
+#pragma unroll
+        for (int i = 0; i < type::BYTES / 2; ++i) raw.word[i] = load_once((const uint4 *)group + i * WARP + lane);
+    } else if (type::BYTES == 4) {
+        uint32_t *word = (uint32_t *)raw.word;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) word[j] = __ldg((const uint32_t *)group + j * WARP + lane);
+    } else {
+        uint32_t *word = (uint32_t *)raw.word;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; j += 2) {
+            uint32_t low = __ldg((const uint16_t *)group + j * WARP + lane);
+            uint32_t high = __ldg((const uint16_t *)group + (j + 1) * WARP + lane);
+            word[j / 2] = low | high << 16;
+        }
+    }
+    return raw;
+}
+
+template <class type> __device__ __forceinline__ void raw_values(const lane_raw<type> &raw, float x[LANE_TOKENS]) {
+#pragma unroll
+    for (int i = 0; i < type::BYTES / 2; ++i) {
+        const uint32_t w[4] = {raw.word[i].x, raw.word[i].y, raw.word[i].z, raw.word[i].w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            if (type::BYTES == 4) {
+                x[i * 4 + j] = type::value(w[j]);
+            } else {
+                x[j * 2] = type::value(w[j] & 0xffffu);
+                x[j * 2 + 1] = type::value(w[j] >> 16);
+            }
+        }
+    }
+}
+
+/* The lane's maximum, NaN if one is NaN. */
+__device__ __forceinline__ float lane_peak(const float x[LANE_TOKENS]) {
+    float most = x[0];
+#pragma unroll
+    for (int j = 1; j < LANE_TOKENS; ++j) most = max_or_nan(most, x[j]);
+    return most;
+}
+
+/* The same before unpacking: two at a time for 2-byte logits. */
+__device__ __forceinline__ float raw_peak(const lane_raw<type_f32> &raw) {
+    float x[LANE_TOKENS];
+    raw_values(raw, x);
+    return lane_peak(x);
+}
+template <class pair> __device__ __forceinline__ pair pair_of(uint32_t bits) {
+    pair p;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+__device__ __forceinline__ float raw_peak(const lane_raw<type_bf16> &raw) {
+    typedef __nv_bfloat162 pair;
+    pair a = __hmax2_nan(pair_of<pair>(raw.word[0].x), pair_of<pair>(raw.word[0].y));
+    pair b = __hmax2_nan(pair_of<pair>(raw.word[0].z), pair_of<pair>(raw.word[0].w));
+    a = __hmax2_nan(a, b);
+    return max_or_nan(__low2float(a), __high2float(a));
+}
+__device__ __forceinline__ float raw_peak(const lane_raw<type_f16> &raw) {
+    typedef __half2 pair;
+    pair a = __hmax2_nan(pair_of<pair>(raw.word[0].x), pair_of<pair>(raw.word[0].y));
+    pair b = __hmax2_nan(pair_of<pair>(raw.word[0].z), pair_of<pair>(raw.word[0].w));
+    a = __hmax2_nan(a, b);
+    return max_or_nan(__low2float(a), __high2float(a));
+}
+
+/* Bit j: the lane's j-th token of a whole group is allowed. */
+template <class type> __device__ __forceinline__ uint32_t lane_allow(const device_row &row, int g, int lane) {
+    const uint32_t *words = row.allow + g * (int64_t)(GROUP / 32);
+    if (!row.aligned) {
+        uint32_t bits = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) bits |= (__ldg(words + j) >> lane & 1u) << j;
+        return bits;
+    }
+    if (type::BYTES == 2) return __ldg(words + lane / 4) >> (lane % 4 * 8) & 0xffu;
+    return (__ldg(words + lane / 8) >> (lane % 8 * 4) & 0xfu) | (__ldg(words + 4 + lane / 8) >> (lane % 8 * 4) & 0xfu) << 4;
+}
+
+__device__ __forceinline__ void lane_mask(uint32_t allowed, float x[LANE_TOKENS]) {
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j)
+        if (!(allowed >> j & 1)) x[j] = MINUS_INF;
+}
+
+/* One processed logit: -inf if it is masked or past the end. */
+template <class type> __device__ __forceinline__ float token_read_inline(const device_row &row, int64_t id) {
+    if (id >= row.vocab) return MINUS_INF;
+    if (row.allow && !(__ldg(row.allow + id / 32) >> (id % 32) & 1)) return MINUS_INF;
+    return type::one(row.logits + id * type::BYTES);
+}
+template <class type> static __device__ __noinline__ float token_read(const device_row &row, int64_t id) {
+    return token_read_inline<type>(row, id);
+}
+
+__device__ __forceinline__ bool group_whole(const device_row &row, int g) { return (g + 1) * (int64_t)GROUP <= row.vocab; }
+
+template <class type> __device__ __forceinline__ const char *group_at(const device_row &row, int g) {
+    return row.logits + g * (int64_t)GROUP * type::BYTES;
+}
+
+/* The lane's eight processed logits; NaN stays NaN. */
+template <class type>
+__device__ __forceinline__ void lane_read(const device_row &row, int g, int lane, float x[LANE_TOKENS]) {
+    if (group_whole(row, g)) {
+        raw_values(raw_load<type>(group_at<type>(row, g), row.aligned, lane), x);
+        if (row.allow) lane_mask(lane_allow<type>(row, g, lane), x);
+    } else {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) x[j] = token_read<type>(row, g * (int64_t)GROUP + j * WARP + lane);
+    }
+}
+
+template <class type> __device__ __forceinline__ int64_t lane_id(const device_row &row, int g, int lane, int j) {
+    return g * (int64_t)GROUP + lane_token<type>(row.aligned && group_whole(row, g), lane, j);
+}
+
+/* Asks for a group's logits ahead of time. */
+template <class type> __device__ __forceinline__ void group_prefetch(const device_row &row, int g, int lane) {
+    if ((g + 1) * (int64_t)GROUP > row.vocab) return;
+    const char *p = row.logits + (g * (int64_t)GROUP + lane * LANE_TOKENS) * type::BYTES;
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(p));
+}
+
+/* ---- weighing ------------------------------------------------------------------------------------- */
+
+/* Sum of the weights of all lanes: below 2^40. A lane's is below 2^35, so two sums of 26 and 9 bits do. */
+__device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) {
+    uint32_t low = warp_add((uint32_t)of_lane & 0x3ffffffu), high = warp_add((uint32_t)(of_lane >> 26));
+    return low + ((uint64_t)high << 26);
+}
+
+/* Rare references, and code that runs once a row, call one copy: a kernel's speed also depends on its size. */
+static __device__ __noinline__ uint32_t weigh_any(float x, const ref f) { return v_weigh(x, &f); }
+
+__device__ __forceinline__ uint32_t weigh_one(float x, const ref &f) {
+    return f.kind == REF_PLAIN ? v_round(v_weight(x, &f, 0)) : weigh_any(x, f);
+}
+
+static __device__ __noinline__ group_ref group_ref_any(const weighing *w, float peak) { return group_ref_make(w, peak); }
+
+#endif

@@ -1,0 +1,173 @@
+/* run.cu - the CUDA backend: plan, workspace, launch. */
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+extern "C" {
+#include "args.h"
+}
+
+#include "vec_one.h"
+
+#include "kernel.cuh"
+
+enum { GROUPS_PER_BLOCK = BLOCK_WARPS };
+
+typedef void (*sample_function)(sample_args);
+
+/* What plan creation learns about the device. */
+struct device_state {
+    int device, processors;
+    char name[64];
+    sample_function kernel;
+};
+
+static const char *const dtype_name[] = {"f32", "f16", "bf16"};
+
+static raffle_status device_fail(raffle_error *error, const char *doing, cudaError_t code) {
+    return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s: %s", doing, cudaGetErrorString(code));
+}
+
+/* Makes a device current for as long as it lives, then puts the caller's back. */
+struct device_guard {
+    int before;
+    cudaError_t code;
+    explicit device_guard(int device) : before(-1) {
+        code = cudaGetDevice(&before);
+        if (code == cudaSuccess && before != device) code = cudaSetDevice(device);
+        else before = -1;
+    }
+    ~device_guard() {
+        if (before >= 0) cudaSetDevice(before);
+    }
+};
+
+/* A sentence on why no GPU can be used, or success. */
+static cudaError_t device_count(int *count, char *why, size_t bytes) {
+    cudaError_t code = cudaGetDeviceCount(count);
+    if (code == cudaSuccess && *count < 1) code = cudaErrorNoDevice;
+    if (code != cudaSuccess) {
+        int driver = 0, runtime = 0;
+        cudaDriverGetVersion(&driver);
+        cudaRuntimeGetVersion(&runtime);
+        if (!driver)
+            snprintf(why, bytes, "no NVIDIA driver is installed");
+        else
+            snprintf(why, bytes, "%s (driver for CUDA %d.%d, built for %d.%d)", cudaGetErrorString(code), driver / 1000,
+                     driver / 10 % 100, runtime / 1000, runtime / 10 % 100);
+    }
+    if (code != cudaSuccess) cudaGetLastError(); /* the status tells it; the caller's next call should not */
+    return code;
+}
+
+extern "C" int raffle_cuda_available(char *why, size_t bytes) {
+    char text[112] = "";
+    int count = 0;
+    cudaError_t code = device_count(&count, text, sizeof text);
+    if (why && bytes) snprintf(why, bytes, "%s", text);
+    return code == cudaSuccess;
+}
+
+/* Workspace: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | done [rows] u32 | nan_seen [rows] u32 | */
+static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a) {
+    const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
+    const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
+    const size_t bytes[4] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak,
+                             rows * sizeof *a->done, rows * sizeof *a->nan_seen};
+    void *block[4];
+    size_t used = 0;
+    for (int i = 0; i < 4; ++i) {
+        block[i] = (char *)memory + used;
+        used += (bytes[i] + align - 1) / align * align;
+    }
+    a->mass = (uint64_t *)block[0];
+    a->peak = (float *)block[1];
+    a->done = (uint32_t *)block[2];
+    a->nan_seen = (uint32_t *)block[3];
+    return used;
+}
+
+static raffle_status create(raffle_plan *plan, raffle_error *error) {
+    static const sample_function kernels[] = {sample_kernel<type_f32>, sample_kernel<type_f16>, sample_kernel<type_bf16>};
+    char why[112] = "";
+    int count = 0;
+    if (device_count(&count, why, sizeof why) != cudaSuccess) return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s", why);
+    if (plan->desc.device >= count)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "device is %d: this machine has %d", plan->desc.device, count);
+    device_guard guard(plan->desc.device);
+    cudaDeviceProp properties;
+    cudaError_t code = guard.code;
+    if (code == cudaSuccess) code = cudaGetDeviceProperties(&properties, plan->desc.device);
+    if (code != cudaSuccess) return device_fail(error, "querying the GPU", code);
+    /* Loads the kernel now, and shows whether this build has code for this GPU. */
+    cudaFuncAttributes attributes;
+    code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
+    if (code != cudaSuccess) {
+        cudaGetLastError();
+        return device_fail(error, "loading the kernel for this GPU", code);
+    }
+    device_state *state = (device_state *)malloc(sizeof *state);
+    if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
+    state->device = plan->desc.device;
+    state->processors = properties.multiProcessorCount;
+    snprintf(state->name, sizeof state->name, "%.63s", properties.name);
+    state->kernel = kernels[plan->desc.dtype];
+    sample_args unused;
+    plan->state = state;
+    plan->workspace_bytes = workspace_carve(&plan->desc, NULL, &unused);
+    return RAFFLE_OK;
+}
+
+static void destroy(raffle_plan *plan) { free((void *)plan->state); }
+
+static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
+    const device_state *state = (const device_state *)plan->state;
+    int length = snprintf(text, bytes, "cuda device %d (%s), %s logits, vocab %lld, up to %lld rows, workspace %zu bytes",
+                          state->device, state->name, dtype_name[plan->desc.dtype], (long long)plan->desc.vocab,
+                          (long long)plan->desc.rows_max, plan->workspace_bytes);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
+    const device_state *state = (const device_state *)plan->state;
+    const raffle_params *p = &call->params;
+    sample_args a;
+    workspace_carve(&plan->desc, call->launch.workspace, &a);
+    a.logits = (const char *)call->logits.data;
+    a.rows = call->logits.rows;
+    a.row_stride = call->logits.row_stride;
+    a.vocab = plan->desc.vocab;
+    a.groups = (int32_t)((a.vocab + GROUP - 1) / GROUP);
+    a.slots = p->slots;
+    a.slot = p->slot;
+    a.temperature = p->temperature;
+    a.top_p = p->top_p;
+    a.min_p = p->min_p;
+    a.top_k = p->top_k;
+    a.seed = p->seed;
+    a.position = p->position;
+    a.allow = p->allow;
+    a.allow_stride = p->allow_stride;
+    a.flags = p->flags;
+    a.empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
+    a.token = call->result.token;
+    a.row_flags = call->result.row_flags;
+    if (!a.rows) return RAFFLE_OK;
+    const int64_t all = a.rows * a.groups, most = (int64_t)state->processors * BLOCKS_PER_SM;
+    const int64_t wanted = (all + GROUPS_PER_BLOCK - 1) / GROUPS_PER_BLOCK;
+    const int64_t blocks = wanted < most ? wanted : most;
+    a.share = all / blocks;
+    a.share_more = all % blocks;
+    device_guard guard(state->device);
+    if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
+    void *parameters[] = {&a};
+    cudaError_t code = cudaLaunchKernel((const void *)state->kernel, dim3((unsigned)blocks), dim3(BLOCK_THREADS), parameters, 0,
+                                        call->launch.stream);
+    return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
+}
+
+static raffle_status explain(const raffle_plan *, const call *, int64_t, raffle_explanation *, raffle_error *error) {
+    return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_explain needs a CPU plan: the tokens are the same");
+}
+
+extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, explain};

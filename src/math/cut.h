@@ -1,0 +1,225 @@
+/* cut.h - the stages of a row after its first reading: filters to one threshold, then the draw. Written over
+ * the loops of a backend (`work`), which both backends provide under the same names; on a GPU all threads of a
+ * block walk through this together and every value here is the same in all of them.
+ *
+ * CALL(k, name, ...) calls a loop of the backend: in C a function pointer of the struct `work` that it defines
+ * before including this file, in CUDA a member function. The loops:
+ *     listing list(w, low, high)     lists the tokens with low < logit <= high
+ *     listing sketch(w)              lists about a thousand tokens spread over the row
+ *     uint64_t weigh(w)              mass of the row; keeps each group's tickets
+ *     uint64_t weigh_kept(w, c)      mass of the set a cut keeps; keeps each group's tickets
+ *     float peak_bound(count, best)  a value that at least `count` tokens reach; -FLT_MAX if it knows none
+ *     int32_t tie(value, count)      id of the count-th token equal to value; INT32_MAX if there are fewer
+ *     float list_threshold(l, q)     smallest value whose amount above is below the quest's target
+ *     uint64_t list_tickets(l, c)    tickets of the listed tokens that a cut keeps
+ *     uint64_t list_larger(l, x)     listed tokens above x
+ *     int32_t draw_list(l, c, n)     holder of ticket n among the listed tokens that a cut keeps
+ *     int32_t draw_group(w, c, whole, n)  the same by the tickets that weigh (whole) or weigh_kept left
+ */
+#ifndef RAFFLE_MATH_CUT_H
+#define RAFFLE_MATH_CUT_H
+
+#if defined(__CUDACC__)
+#define CUT_FN template <class work> static __device__ __noinline__
+#define CALL(k, name, ...) (k)->name(__VA_ARGS__)
+#define CUT_BEGIN(k) __builtin_assume(__isShared(k))
+#else
+#define CUT_FN static
+#define CALL(k, name, ...) (k)->loops->name((k), __VA_ARGS__)
+#define CUT_BEGIN(k) (void)(k)
+#endif
+
+#include <stdint.h>
+
+#include "cut_types.h"
+#include "logarithm.h"
+#include "order.h"
+#include "share.h"
+
+/* ---- which stages a row has ---------------------------------------------------------------------- */
+
+RAFFLE_FN rules rules_make(const row_params *p) {
+    rules r;
+    r.greedy = p->temperature < GREEDY_BELOW || p->top_k == 1 || p->top_p <= 0.0f;
+    r.top_k = p->top_k > 1 && p->top_k < p->vocab;
+    r.top_p = p->top_p < 1.0f;
+    r.min_p_last = p->min_p > 0.0f && (p->flags & RULE_MIN_P_LAST);
+    r.min_p_first = p->min_p > 0.0f && !r.min_p_last;
+    r.row_mass = r.top_p && ((p->flags & RULE_TOP_P_JOINT) || !(r.top_k || r.min_p_first));
+    r.filter_temperature = p->flags & RULE_FILTERS_FIRST ? 1.0f : p->temperature;
+    return r;
+}
+
+/* What min-p keeps: exp((x - best) / T) >= min_p. */
+RAFFLE_FN float min_p_low(const row_params *p, const rules *r, float best) {
+    if (!(p->min_p < 1.0f)) return best;
+    float low = float_at_least((double)best + (double)r->filter_temperature * natural_log((double)p->min_p));
+    return low > -FLT_MAX ? low : -FLT_MAX;
+}
+
+/* ---- thresholds ------------------------------------------------------------------------------------ */
+
+RAFFLE_FN float just_below(float x) { return float_of_order(order_of(x) - 1); }
+
+RAFFLE_FN uint64_t listing_above(const listing *l, quest q) { return q.in_tickets ? l->above_tickets : l->above_count; }
+RAFFLE_FN uint64_t listing_with(const listing *l, quest q) {
+    return q.in_tickets ? l->above_tickets + l->tickets : l->above_count + l->count;
+}
+
+/* Whether the threshold of a quest lies among the listed tokens. */
+RAFFLE_FN int listing_answers(const listing *l, quest q) {
+    return l->complete && listing_above(l, q) < q.target && listing_with(l, q) >= q.target;
+}
+
+/* Narrows (low, high] to where the threshold probably lies, judging by a sketch of the row. */
+CUT_FN void guess_threshold(work *k, const row_params *p, const weighing *w, quest q, uint64_t mass, float *low,
+                               float *high) {
+    listing sketch = CALL(k, sketch, w);
+    double share = (double)sketch.count / (double)p->vocab, wanted, slack;
+    if (q.in_tickets) { /* estimated from below the threshold, where no single token weighs much */
+        double under = (double)(mass - q.target) * share;
+        wanted = (double)sketch.tickets - under;
+        slack = 0.15 * under;
+    } else {
+        wanted = (double)q.target * share;
+        slack = 0.1 * wanted + 24.0;
+    }
+    quest more = {(uint64_t)(wanted + slack > 1.0 ? wanted + slack : 1.0), q.in_tickets};
+    quest less = {(uint64_t)(wanted - slack > 1.0 ? wanted - slack : 1.0), q.in_tickets};
+    *low = just_below(CALL(k, list_threshold, &sketch, more));
+    *high = CALL(k, list_threshold, &sketch, less);
+    /* Tokens that all fit into a list need not be told apart. */
+    if (!q.in_tickets && q.target * 2 < (uint64_t)sketch.room) *high = PLUS_INF;
+}
+
+/* Narrows (low, high] of a list that has overflown, judging by the tokens it could hold. */
+CUT_FN void refine_threshold(work *k, const listing *l, quest q, float *low, float *high) {
+    listing part = *l;
+    cut all = {-FLT_MAX, INT32_MAX};
+    part.count = (uint64_t)l->room;
+    part.above_count = part.above_tickets = 0;
+    part.tickets = CALL(k, list_tickets, &part, all);
+    double inside = q.in_tickets ? (double)l->tickets : (double)l->count;
+    double listed = q.in_tickets ? (double)part.tickets : (double)part.count;
+    double wanted = (double)(q.target - listing_above(l, q)) / inside * listed, slack = 0.06 * listed;
+    quest more = {(uint64_t)(wanted + slack > 1.0 ? wanted + slack : 1.0), q.in_tickets};
+    quest less = {(uint64_t)(wanted - slack > 1.0 ? wanted - slack : 1.0), q.in_tickets};
+    float above = CALL(k, list_threshold, &part, less);
+    *low = just_below(CALL(k, list_threshold, &part, more));
+    *high = above < *high ? above : *high;
+}
+
+/* The threshold of a quest: the smallest logit that stays, or -FLT_MAX if all do. The tokens of the `first`
+ * largest groups are tried first. On return *l is the last list made. */
+CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, quest q, int64_t first, uint64_t mass,
+                              listing *l) {
+    float bound = CALL(k, peak_bound, first, w->best);
+    if (bound > -FLT_MAX) {
+        *l = CALL(k, list, w, just_below(bound), PLUS_INF);
+        if (listing_answers(l, q)) return CALL(k, list_threshold, l, q);
+    }
+    /* low and high close in on the threshold: the amount above low is >= target, above high < target. */
+    float low = MINUS_INF, high = w->best, guess_low, guess_high;
+    int tries = 0;
+    guess_threshold(k, p, w, q, mass, &guess_low, &guess_high);
+    for (;;) {
+        *l = CALL(k, list, w, guess_low, guess_high);
+        if (listing_answers(l, q)) return CALL(k, list_threshold, l, q);
+        if (listing_above(l, q) >= q.target) {
+            low = guess_high;
+        } else if (listing_with(l, q) < q.target) { /* everything down to guess_low stays */
+            if (guess_low == MINUS_INF) return -FLT_MAX;
+            high = guess_low;
+        } else { /* inside, but too many for the list: the part that did fit shows where to look */
+            if (l->least == l->most) return l->least;
+            low = just_below(l->least);
+            high = l->most;
+            if (tries++ < 4) {
+                refine_threshold(k, l, q, &guess_low, &guess_high);
+                continue;
+            }
+        }
+        uint32_t a = order_of(low), b = order_of(high);
+        if (b - a <= 1) return high;
+        guess_low = float_of_order(a + (b - a) / 2);
+        guess_high = high;
+    }
+}
+
+RAFFLE_FN cut cut_raise(cut c, float low) {
+    cut raised = {low, INT32_MAX};
+    return low > c.low ? raised : c;
+}
+
+/* Whether the list holds every token that the cut keeps. */
+RAFFLE_FN int listing_covers(const listing *l, cut c) { return l->complete && l->high == PLUS_INF && l->low < c.low; }
+
+/* All filters as one cut. On return *l may cover what is kept. */
+CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing *w, listing *l,
+                      uint64_t *row_tickets) {
+    cut c = {-FLT_MAX, INT32_MAX};
+    if (r->min_p_first) {
+        c = cut_raise(c, min_p_low(p, r, w->best));
+        *l = CALL(k, list, w, just_below(c.low), PLUS_INF);
+    }
+    if (r->top_k && !(r->min_p_first && l->count <= (uint64_t)p->top_k)) {
+        quest q = {(uint64_t)p->top_k, 0};
+        float low = r->min_p_first && listing_answers(l, q) ? CALL(k, list_threshold, l, q)
+                                                            : row_threshold(k, p, w, q, p->top_k, 0, l);
+        c = cut_raise(c, low);
+        if (p->flags & RULE_TOP_K_EXACT && c.low == low) {
+            if (!(l->complete && l->low < low)) *l = CALL(k, list, w, low, PLUS_INF);
+            uint64_t larger = l->complete ? l->above_count + CALL(k, list_larger, l, low) : l->count;
+            c.tie_last = CALL(k, tie, low, (uint64_t)p->top_k - larger);
+        }
+    }
+    if (r->top_p) {
+        int listed = (r->top_k || r->min_p_first) && listing_covers(l, c);
+        uint64_t mass = r->row_mass ? *row_tickets = CALL(k, weigh, w)
+                        : listed    ? CALL(k, list_tickets, l, c)
+                                    : CALL(k, weigh_kept, w, c);
+        quest q = {share_of(p->top_p, mass), 1};
+        if (listed) { /* only listed tokens can stay */
+            listing kept = *l;
+            kept.low = just_below(c.low);
+            if (CALL(k, list_tickets, l, c) >= q.target) c = cut_raise(c, CALL(k, list_threshold, &kept, q));
+        } else {
+            c = cut_raise(c, row_threshold(k, p, w, q, TOP_P_FIRST, mass, l));
+        }
+    }
+    if (r->min_p_last) c = cut_raise(c, min_p_low(p, r, w->best));
+    return c;
+}
+
+/* ---- the whole way of a row whose largest logit is known -------------------------------------------- */
+
+CUT_FN answer row_answer(work *k, const row_params *p, float best) {
+    answer a = {RULE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0};
+    rules r = rules_make(p);
+    if (best == PLUS_INF) a.row_flags |= RULE_ROW_INF;
+    if (best == MINUS_INF) {
+        a.row_flags |= RULE_ROW_EMPTY;
+        return a;
+    }
+    if (r.greedy) {
+        a.greedy = 1;
+        a.threshold = best;
+        a.token = a.tie_last = CALL(k, tie, best, 1);
+        return a;
+    }
+    weighing draw = weighing_make(p->temperature, best), filter = draw;
+    if (r.filter_temperature != p->temperature) filter = weighing_make(r.filter_temperature, best);
+    listing l = {0.0f, 0.0f, 0.0f, 0.0f, 0, 0, 0, 0, 0, 0};
+    cut c = row_cut(k, p, &r, &filter, &l, &a.row_tickets);
+    int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX;
+    int same = filter.scale.c == draw.scale.c && filter.scale.c_low == draw.scale.c_low;
+    int listed = !whole && same && listing_covers(&l, c);
+    a.draw_tickets = listed ? CALL(k, list_tickets, &l, c) : whole ? CALL(k, weigh, &draw) : CALL(k, weigh_kept, &draw, c);
+    a.drawn = ticket_drawn(p->seed, p->position, a.draw_tickets);
+    a.token = listed ? CALL(k, draw_list, &l, c, a.drawn) : CALL(k, draw_group, &draw, c, whole, a.drawn);
+    a.threshold = c.low;
+    a.tie_last = c.tie_last;
+    return a;
+}
+
+#endif

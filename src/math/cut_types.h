@@ -1,0 +1,100 @@
+/* cut_types.h - the words that the stages of a row use among each other. */
+#ifndef RAFFLE_MATH_CUT_TYPES_H
+#define RAFFLE_MATH_CUT_TYPES_H
+
+#include <stdint.h>
+
+#include "weigh.h"
+
+/* The flags and results of the public header that the stages know. src/core/args.c asserts that they agree. */
+enum { RULE_TOP_P_JOINT = 1, RULE_FILTERS_FIRST = 2, RULE_MIN_P_LAST = 4, RULE_TOP_K_EXACT = 8 };
+enum { RULE_ROW_NAN = 1, RULE_ROW_INF = 2, RULE_ROW_EMPTY = 4 };
+enum { RULE_NO_TOKEN = -1 };
+
+enum { GUESS_TOKENS = 1024 }; /* tokens looked at to guess a threshold */
+enum { TOP_P_FIRST = 64 };    /* top-p tries the tokens of this many groups first */
+
+typedef struct row_params {
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    uint32_t flags;
+    int64_t vocab;
+    uint64_t seed, position;
+} row_params;
+
+/* Which stages a row has. */
+typedef struct rules {
+    int greedy, top_k, top_p, min_p_first, min_p_last;
+    int row_mass; /* top-p's share is one of the whole row */
+    float filter_temperature;
+} rules;
+
+/* How a row is weighed: at its temperature for the draw, perhaps at 1 for the filters. */
+typedef struct weighing {
+    struct scale scale;
+    float best; /* the row's largest logit */
+    ref row;    /* its reference */
+} weighing;
+
+RAFFLE_FN weighing weighing_make(float temperature, float best) {
+    weighing w;
+    w.scale = scale_make(temperature);
+    w.best = best;
+    w.row = ref_make(w.scale, best);
+    return w;
+}
+
+/* A group under a weighing. Its tokens' tickets are (weight >> right) << left. */
+typedef struct group_ref {
+    struct ref ref;
+    uint32_t below, left, right;
+} group_ref;
+
+RAFFLE_FN group_ref group_ref_make(const weighing *w, float peak) {
+    group_ref g;
+    g.ref = ref_make(w->scale, peak);
+    g.below = ref_below(&w->row, w->best, &g.ref, peak);
+    g.left = g.below < TICKET_BITS ? TICKET_BITS - g.below : 0;
+    g.right = g.below > TICKET_BITS ? g.below - TICKET_BITS : 0;
+    return g;
+}
+
+/* A token's tickets: tickets_of, for a single weight. */
+RAFFLE_FN uint64_t group_tickets(const group_ref *g, uint32_t weight) {
+    return g->right < 32 ? (uint64_t)(weight >> g->right) << g->left : 0;
+}
+
+/* What is left after the filters: logits above `low`, and those equal to it with an id up to tie_last. */
+typedef struct cut {
+    float low;
+    int32_t tie_last;
+} cut;
+
+RAFFLE_FN int cut_keeps(cut c, float x, int64_t id) { return x > c.low || (x == c.low && id <= c.tie_last); }
+
+/* Tokens with low < logit <= high: in the backend's list if there is room (`complete`), and how many there are,
+ * what they weigh and their range in any case; and the amount of all tokens above. */
+typedef struct listing {
+    float low, high, least, most;
+    int complete;
+    int64_t room; /* tokens that fit */
+    uint64_t count, tickets, above_count, above_tickets;
+} listing;
+
+/* Both filters that count ask one question: a token stays while the amount of strictly larger logits is below
+ * `target`, the amount being tokens (top-k) or tickets (top-p). */
+typedef struct quest {
+    uint64_t target;
+    int in_tickets;
+} quest;
+
+typedef struct answer {
+    int32_t token; /* RULE_NO_TOKEN if the row has none */
+    uint32_t row_flags;
+    int32_t greedy;
+    float threshold; /* kept: logits above, and those equal with id <= tie_last */
+    int32_t tie_last;
+    uint64_t row_tickets, draw_tickets, drawn; /* 0 where the route did not need them */
+} answer;
+
+#endif

@@ -1,0 +1,177 @@
+/* layout.c - the binary interface as numbers: sizes, offsets and values that compiled callers rely on.
+ * A change here breaks every program that is already built; new fields go to the end of a struct. */
+#include "common/test.h"
+#include "raffle/raffle.h"
+
+#define SIZE(type, bytes) CHECK_EQ(sizeof(type), bytes)
+#define AT(type, field, offset) CHECK_EQ(offsetof(type, field), offset)
+
+TEST(error_layout) {
+    SIZE(raffle_error, 128);
+    AT(raffle_error, size, 0);
+    AT(raffle_error, status, 4);
+    AT(raffle_error, row, 8);
+    AT(raffle_error, text, 16);
+}
+
+TEST(plan_desc_layout) {
+    SIZE(raffle_plan_desc, 40);
+    AT(raffle_plan_desc, size, 0);
+    AT(raffle_plan_desc, backend, 4);
+    AT(raffle_plan_desc, dtype, 8);
+    AT(raffle_plan_desc, isa, 12);
+    AT(raffle_plan_desc, vocab, 16);
+    AT(raffle_plan_desc, rows_max, 24);
+    AT(raffle_plan_desc, device, 32);
+    AT(raffle_plan_desc, flags, 36);
+}
+
+TEST(logits_layout) {
+    SIZE(raffle_logits, 32);
+    AT(raffle_logits, size, 0);
+    AT(raffle_logits, reserved, 4);
+    AT(raffle_logits, data, 8);
+    AT(raffle_logits, rows, 16);
+    AT(raffle_logits, row_stride, 24);
+}
+
+TEST(params_layout) {
+    SIZE(raffle_params, 88);
+    AT(raffle_params, size, 0);
+    AT(raffle_params, flags, 4);
+    AT(raffle_params, slots, 8);
+    AT(raffle_params, slot, 16);
+    AT(raffle_params, temperature, 24);
+    AT(raffle_params, top_p, 32);
+    AT(raffle_params, min_p, 40);
+    AT(raffle_params, top_k, 48);
+    AT(raffle_params, seed, 56);
+    AT(raffle_params, position, 64);
+    AT(raffle_params, allow, 72);
+    AT(raffle_params, allow_stride, 80);
+}
+
+TEST(result_layout) {
+    SIZE(raffle_result, 24);
+    AT(raffle_result, size, 0);
+    AT(raffle_result, reserved, 4);
+    AT(raffle_result, token, 8);
+    AT(raffle_result, row_flags, 16);
+}
+
+TEST(launch_layout) {
+    SIZE(raffle_launch, 40);
+    AT(raffle_launch, size, 0);
+    AT(raffle_launch, reserved, 4);
+    AT(raffle_launch, workspace, 8);
+    AT(raffle_launch, workspace_bytes, 16);
+    AT(raffle_launch, stream, 24);
+    AT(raffle_launch, part, 32);
+    AT(raffle_launch, parts, 36);
+}
+
+TEST(candidate_layout) {
+    SIZE(raffle_candidate, 24);
+    AT(raffle_candidate, token, 0);
+    AT(raffle_candidate, fate, 4);
+    AT(raffle_candidate, logit, 8);
+    AT(raffle_candidate, reserved, 12);
+    AT(raffle_candidate, tickets, 16);
+}
+
+TEST(explanation_layout) {
+    SIZE(raffle_explanation, 128);
+    AT(raffle_explanation, size, 0);
+    AT(raffle_explanation, row_flags, 4);
+    AT(raffle_explanation, token, 8);
+    AT(raffle_explanation, greedy, 12);
+    AT(raffle_explanation, fates, 16);
+    AT(raffle_explanation, threshold, 80);
+    AT(raffle_explanation, reserved, 84);
+    AT(raffle_explanation, row_tickets, 88);
+    AT(raffle_explanation, draw_tickets, 96);
+    AT(raffle_explanation, drawn, 104);
+    AT(raffle_explanation, top_count, 112);
+    AT(raffle_explanation, top, 120);
+}
+
+TEST(enum_values) {
+    CHECK_EQ(RAFFLE_OK, 0);
+    CHECK_EQ(RAFFLE_E_ARGUMENT, 1);
+    CHECK_EQ(RAFFLE_E_STRUCT, 2);
+    CHECK_EQ(RAFFLE_E_UNSUPPORTED, 3);
+    CHECK_EQ(RAFFLE_E_WORKSPACE, 4);
+    CHECK_EQ(RAFFLE_E_MEMORY, 5);
+    CHECK_EQ(RAFFLE_E_DEVICE, 6);
+    CHECK_EQ(RAFFLE_CPU, 0);
+    CHECK_EQ(RAFFLE_CUDA, 1);
+    CHECK_EQ(RAFFLE_F32, 0);
+    CHECK_EQ(RAFFLE_F16, 1);
+    CHECK_EQ(RAFFLE_BF16, 2);
+    CHECK_EQ(RAFFLE_ISA_BEST, 0);
+    CHECK_EQ(RAFFLE_ISA_SCALAR, 1);
+    CHECK_EQ(RAFFLE_ISA_AVX2, 2);
+    CHECK_EQ(RAFFLE_ISA_AVX512, 3);
+    CHECK_EQ(RAFFLE_ISA_NEON, 4);
+    CHECK_EQ(RAFFLE_KEPT, 0);
+    CHECK_EQ(RAFFLE_CUT_MASK, 1);
+    CHECK_EQ(RAFFLE_CUT_MIN_P, 2);
+    CHECK_EQ(RAFFLE_CUT_TOP_K, 3);
+    CHECK_EQ(RAFFLE_CUT_TOP_P, 4);
+    CHECK_EQ(RAFFLE_CUT_GREEDY, 5);
+    CHECK_EQ(sizeof(raffle_status), 4); /* an int, as every compiler here makes it */
+}
+
+TEST(constants) {
+    CHECK_EQ(RAFFLE_VOCAB_MAX, 2097152);
+    CHECK_EQ(RAFFLE_NO_TOKEN, -1);
+    CHECK_EQ(RAFFLE_WORKSPACE_ALIGN, 64);
+    CHECK_EQ(RAFFLE_TOP_P_JOINT, 1);
+    CHECK_EQ(RAFFLE_FILTERS_FIRST, 2);
+    CHECK_EQ(RAFFLE_MIN_P_LAST, 4);
+    CHECK_EQ(RAFFLE_TOP_K_EXACT, 8);
+    CHECK_EQ(RAFFLE_EMPTY_IS_ZERO, 16);
+    CHECK_EQ(RAFFLE_ROW_NAN, 1);
+    CHECK_EQ(RAFFLE_ROW_INF, 2);
+    CHECK_EQ(RAFFLE_ROW_EMPTY, 4);
+    CHECK_EQ(RAFFLE_ROW_ARGUMENT, 8);
+    CHECK_EQ(raffle_version(), RAFFLE_VERSION_MAJOR * 10000 + RAFFLE_VERSION_MINOR * 100 + RAFFLE_VERSION_PATCH);
+}
+
+/* An initialiser sets size and nothing else. */
+#define INIT(type)                                                                                                     \
+    do {                                                                                                               \
+        type made = type##_init();                                                                                     \
+        CHECK_EQ(made.size, sizeof(type));                                                                             \
+        for (size_t i = sizeof made.size; i < sizeof made; ++i)                                                        \
+            CHECK(((const unsigned char *)&made)[i] == 0, #type " byte %zu", i);                                       \
+    } while (0)
+
+TEST(initialisers) {
+    INIT(raffle_error);
+    INIT(raffle_plan_desc);
+    INIT(raffle_logits);
+    INIT(raffle_params);
+    INIT(raffle_result);
+    INIT(raffle_launch);
+    INIT(raffle_explanation);
+}
+
+int main(void) {
+    if (sizeof(void *) != 8 || sizeof(long) != 8) {
+        printf("skip layout: these are the numbers of LP64 systems\nlayout: 0 passed, 0 failed, 1 skipped\n");
+        return 0;
+    }
+    RUN(error_layout);
+    RUN(plan_desc_layout);
+    RUN(logits_layout);
+    RUN(params_layout);
+    RUN(result_layout);
+    RUN(launch_layout);
+    RUN(candidate_layout);
+    RUN(explanation_layout);
+    RUN(enum_values);
+    RUN(constants);
+    RUN(initialisers);
+    return test_report("layout");
+}

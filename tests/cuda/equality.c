@@ -1,0 +1,202 @@
+/* equality.c - the GPU returns the CPU's token and row flags, bit for bit, on more than 100,000 rows; some thousands of
+ * them are compared with the oracle as well. RAFFLE_TEST_QUICK: about 2,000 rows of small vocabularies. */
+#include "match.h"
+
+#ifndef RAFFLE_DATA_DIR
+#define RAFFLE_DATA_DIR "data"
+#endif
+
+static long rows_checked, oracle_checked;
+
+/* ---- how rows lie in memory ---- */
+
+enum { TIGHT, ALIGNED_BACKWARDS, ODD, ODD_BACKWARDS, OVERLAPPING, LAYOUTS };
+
+static void lay_out(match *m, int layout, int64_t rows, test_random *r) {
+    const int64_t aligned = (m->vocab + 7) / 8 * 8 + 8 * random_below(r, 3), odd = m->vocab + 1 + random_below(r, 69);
+    if (layout == TIGHT) match_layout(m, rows, m->vocab, 0, 0);
+    if (layout == ALIGNED_BACKWARDS) match_layout(m, rows, aligned, 8 * random_below(r, 4), 1);
+    if (layout == ODD) match_layout(m, rows, odd | 1, random_below(r, 64), 0);
+    if (layout == ODD_BACKWARDS) match_layout(m, rows, odd, 1 + random_below(r, 7), 1);
+    if (layout != OVERLAPPING) {
+        match_fill_any(m, r);
+        return;
+    }
+    /* Every row is the one before, moved by a few tokens. */
+    const char *kind = row_kinds[random_below(r, ROW_KINDS)];
+    const int64_t step = random_below(r, 2) ? 8 : 1 + random_below(r, 5);
+    match_layout(m, rows, step, 0, 0);
+    vector_row_make(kind, 1, m->vocab + (rows - 1) * step, m->dtype, m->host);
+    for (int64_t i = 0; i < rows; ++i) {
+        m->kind[i] = kind;
+        m->row_seed[i] = 0;
+    }
+}
+
+/* ---- one launch with fresh parameters ---- */
+
+static void round_run(match *m, test_random *r, int64_t oracle_rows) {
+    static const unsigned every[] = {HAS_TEMPERATURE, HAS_TOP_P, HAS_MIN_P, HAS_TOP_K, HAS_FLAGS};
+    m->flags = pick_flags(r);
+    m->slots = m->rows;
+    m->has = HAS_USUAL;
+    if (random_below(r, 3) == 0) { /* a pool of slots, in any order, some of them used twice */
+        m->has |= HAS_SLOT;
+        m->slots = 1 + random_below(r, 2 * m->rows);
+    }
+    if (random_below(r, 3) == 0) m->has |= HAS_ALLOW;
+    if (random_below(r, 4) == 0) m->has &= ~every[random_below(r, 5)];
+    match_pick(m, r);
+    if (m->has & HAS_ALLOW) match_mask(m);
+    match_run_gpu(m);
+    match_run_cpu(m);
+    match_check(m, 0, m->rows, "eager");
+    match_check_oracle(m, oracle_rows, r);
+    rows_checked += m->rows;
+    oracle_checked += oracle_rows;
+}
+
+/* `rounds` launches of `rows` rows for every dtype and layout. */
+static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
+    test_random r = {(uint64_t)vocab * 1000003};
+    if (gpu_quick()) {
+        if (vocab > 4097) SKIP("RAFFLE_TEST_QUICK: small vocabularies only");
+        rows = 16;
+        rounds = vocab < 999 ? 1 : 2;
+    }
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
+        match *m = match_make(dtype, vocab, rows + 3);
+        for (int layout = 0; layout < LAYOUTS && !match_hopeless(); ++layout) {
+            lay_out(m, layout, rows, &r);
+            match_send_rows(m);
+            for (int64_t i = 0; i < rounds && !match_hopeless(); ++i)
+                round_run(m, &r, vocab < 5000 ? 4 : i % 4 == 0 && vocab < 200000 ? 2 : i % 8 == 0);
+            match_check_space(m, "eager");
+        }
+        match_free(m);
+    }
+}
+
+#define VOCAB(vocab, rows, rounds)                                                                                     \
+    TEST(vocab_##vocab) {                                                                                              \
+        NEED_GPU();                                                                                                    \
+        equal_vocab(vocab, rows, rounds);                                                                              \
+    }
+VOCAB(1, 64, 4)
+VOCAB(2, 64, 4)
+VOCAB(255, 64, 8)
+VOCAB(256, 64, 8)
+VOCAB(257, 64, 8)
+VOCAB(999, 64, 16)
+VOCAB(4097, 64, 20)
+VOCAB(32000, 32, 30)
+VOCAB(49152, 32, 16)
+VOCAB(128256, 16, 24)
+VOCAB(151936, 16, 20)
+VOCAB(262144, 16, 16)
+
+/* ---- each listed value of each parameter, alone and together, on every kind of row ---- */
+
+TEST(parameter_grid) {
+    NEED_GPU();
+    static const int32_t k[] = {0, 1, 2, 20, 50, 64, 65, 127, 128, 256, 1000, 5000, -2, -3};
+    static const float p[] = {1.0f, 0.001f, 0.1f, 0.5f, 0.9f, 0.95f, 0.99f, 0.9999f, 0x1.fffffep-1f, 0x1p-149f, 0.0f};
+    static const float min_p[] = {0.0f, 1e-6f, 0.02f, 0.3f, 1.0f};
+    static const float temperature[] = {1.0f, 0.0f, 1e-5f, 1e-4f, 0.01f, 0.6f, 1.7f, 100.0f, INFINITY};
+    const int64_t vocab = gpu_quick() ? 999 : 32000, rows = gpu_quick() ? 32 : 512;
+    test_random r = {77};
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
+        match *m = match_make(dtype, vocab, rows);
+        match_layout(m, rows, vocab, 0, 0);
+        match_fill_any(m, &r);
+        match_send_rows(m);
+        for (uint32_t flags = 0; flags < 16 && !match_hopeless(); flags += gpu_quick() ? 5 : 1) {
+            m->flags = flags;
+            match_pick(m, &r);
+            for (int64_t i = 0; i < rows; ++i) { /* a different mixture for every row, every value often */
+                const int64_t n = i + (int64_t)flags * rows;
+                const int32_t wanted = k[n % 14];
+                m->control->top_k[i] = wanted == -2 ? (int32_t)vocab - 1 : wanted == -3 ? (int32_t)vocab : wanted;
+                m->control->top_p[i] = p[n / 3 % 11];
+                m->control->min_p[i] = min_p[n / 7 % 5];
+                m->control->temperature[i] = temperature[n / 2 % 9];
+            }
+            match_run_gpu(m);
+            match_run_cpu(m);
+            match_check(m, 0, rows, "grid");
+            match_check_oracle(m, gpu_quick() ? 4 : 12, &r);
+            rows_checked += rows;
+            oracle_checked += gpu_quick() ? 4 : 12;
+        }
+        match_check_space(m, "grid");
+        match_free(m);
+    }
+}
+
+/* ---- real rows ---- */
+
+static void equal_real(const char *file, int64_t rows, int64_t vocab) {
+    if (gpu_quick()) SKIP("RAFFLE_TEST_QUICK: small vocabularies only");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", RAFFLE_DATA_DIR, file);
+    FILE *in = fopen(path, "rb");
+    if (!in) SKIP("the file of real rows was not found");
+    const size_t all = (size_t)(rows * vocab);
+    uint16_t *stored = (uint16_t *)malloc(all * 2);
+    int good = stored && fseek(in, 128, SEEK_SET) == 0 && fread(stored, 2, all, in) == all;
+    fclose(in);
+    CHECK(good, "%s is too short", path);
+    for (int dtype = RAFFLE_F32; good && dtype <= RAFFLE_BF16; ++dtype) {
+        test_random r = {(uint64_t)vocab};
+        match *m = match_make(dtype, vocab, rows);
+        match_layout(m, rows, vocab, 0, 0);
+        for (int64_t i = 0; i < rows; ++i) {
+            m->kind[i] = file;
+            m->row_seed[i] = (uint64_t)i;
+            for (int64_t j = 0; j < vocab; ++j)
+                vector_store(match_row(m, i), dtype, j, float_bits(oracle_load(stored, RAFFLE_F16, i * vocab + j)));
+        }
+        match_send_rows(m);
+        for (int i = 0; i < 24 && !match_hopeless(); ++i) round_run(m, &r, i % 4 == 0 ? 2 : 0);
+        match_free(m);
+    }
+    free(stored);
+}
+
+TEST(real_smollm2) {
+    NEED_GPU();
+    equal_real("smollm2.npy", 16, 49152);
+}
+TEST(real_gemma3) {
+    NEED_GPU();
+    equal_real("gemma3.npy", 4, 262144);
+}
+
+TEST(enough_rows) {
+    NEED_GPU();
+    if (gpu_quick()) SKIP("RAFFLE_TEST_QUICK: fewer rows");
+    CHECK(rows_checked >= 100000, "only %ld rows were compared with the CPU", rows_checked);
+    CHECK(oracle_checked >= 2000, "only %ld rows were compared with the oracle", oracle_checked);
+}
+
+int main(void) {
+    gpu_start("cuda_equality", 150);
+    RUN(vocab_1);
+    RUN(vocab_2);
+    RUN(vocab_255);
+    RUN(vocab_256);
+    RUN(vocab_257);
+    RUN(vocab_999);
+    RUN(vocab_4097);
+    RUN(parameter_grid);
+    RUN(vocab_32000);
+    RUN(vocab_49152);
+    RUN(vocab_128256);
+    RUN(vocab_151936);
+    RUN(vocab_262144);
+    RUN(real_smollm2);
+    RUN(real_gemma3);
+    RUN(enough_rows);
+    printf("%ld rows compared with the CPU, %ld of them with the oracle\n", rows_checked, oracle_checked);
+    return test_report("cuda_equality");
+}

@@ -1,0 +1,417 @@
+/* oracle.c - docs/determinism.md, section by section. Read the two side by side. */
+#include "oracle.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+__extension__ typedef unsigned __int128 wide;
+
+enum { GROUP = 256 };
+static const float MAGIC = 12582912.0f;
+
+/* ---- the constants that src/math/weigh.h owns; after a refit change them here and run make_vectors ---------- */
+static const float K0 = 0x1.ff8p-1f, K1 = 0x1.628bfcp-1f, K2 = 0x1.eb6136p-3f;
+static const float K3 = 0x1.c8a060p-5f, K4 = 0x1.275f9cp-7f, K5 = 0x1.e858d2p-10f;
+static const float HALF_STEP_INVERSE = 0x1.6a647ep-1f;
+/* --------------------------------------------------------------------------------------------------------------- */
+
+/* ---- 1. the processed row ---- */
+
+float oracle_load(const void *row, int32_t dtype, int64_t token) {
+    const unsigned char *at = (const unsigned char *)row + token * (dtype == RAFFLE_F32 ? 4 : 2);
+    if (dtype == RAFFLE_F32) {
+        float x;
+        memcpy(&x, at, sizeof x);
+        return x;
+    }
+    uint16_t h;
+    memcpy(&h, at, sizeof h);
+    int f16 = dtype == RAFFLE_F16, fraction_bits = f16 ? 10 : 7, exponent_max = f16 ? 31 : 255, bias = f16 ? 15 : 127;
+    int exponent = h >> fraction_bits & exponent_max, fraction = h & ((1 << fraction_bits) - 1);
+    double size;
+    if (exponent == exponent_max)
+        size = fraction ? (double)NAN : (double)INFINITY;
+    else if (exponent)
+        size = ldexp((1 << fraction_bits) + fraction, exponent - bias - fraction_bits);
+    else
+        size = ldexp(fraction, 1 - bias - fraction_bits);
+    return (float)(h >> 15 ? -size : size);
+}
+
+static float *processed_row(const oracle_case *g, uint32_t *row_flags) {
+    float *x = malloc((size_t)g->vocab * sizeof *x);
+    for (int64_t i = 0; i < g->vocab; ++i) {
+        int allowed = !g->allow || (g->allow[i / 32] >> i % 32 & 1);
+        x[i] = allowed ? oracle_load(g->row, g->dtype, i) : -INFINITY;
+        if (isnan(x[i])) {
+            *row_flags |= RAFFLE_ROW_NAN;
+            x[i] = -INFINITY;
+        }
+    }
+    return x;
+}
+
+static float largest(const float *x, int64_t first, int64_t end) {
+    float m = -INFINITY;
+    for (int64_t i = first; i < end; ++i)
+        if (x[i] > m) m = x[i];
+    return m;
+}
+
+/* ---- 2. temperature to scale ---- */
+
+oracle_scale oracle_scale_of(float temperature) {
+    oracle_scale s = {1, 0, 0, 0};
+    if (!(temperature < 0x1p100f)) return s;
+    double q = 1.4426950408889634 / (double)temperature;
+    s.flat = 0;
+    s.c = (float)q;
+    s.c_low = (float)(q - (double)s.c);
+    s.drop = temperature * 41.5f;
+    return s;
+}
+
+/* ---- 3. maximum to reference ---- */
+
+static float polynomial(float r) { return fmaf(fmaf(fmaf(fmaf(fmaf(K5, r, K4), r, K3), r, K2), r, K1), r, K0); }
+
+oracle_ref oracle_ref_of(oracle_scale s, float m) {
+    oracle_ref ref = {ORACLE_PLAIN, 0, 0, 0, 0, 1};
+    float p = m * s.c;
+    int unbounded = s.flat && m < INFINITY;
+    if (s.flat || m == INFINITY || !(fabsf(p) < 0x1p30f)) {
+        ref.kind = ORACLE_STEP;
+        ref.exponent = unbounded ? 0 : (m > 0 ? 1 : -1) * ((1LL << 30) + (1LL << 10));
+        ref.base = unbounded ? -FLT_MAX : m;
+    } else if (fabsf(p) < 0x1p12f) {
+        ref.exponent = (int64_t)(fmaf(m, s.c, MAGIC) - MAGIC);
+        ref.magic = MAGIC + (float)(31 - ref.exponent);
+        ref.low = m - s.drop;
+    } else {
+        double z = (double)m * (double)s.c + (double)m * (double)s.c_low;
+        ref.kind = ORACLE_TALL;
+        ref.exponent = (int64_t)rint(z);
+        ref.magic = MAGIC + 31.0f;
+        ref.base = m;
+        ref.low = -s.drop;
+        ref.gain = polynomial((float)(z - (double)ref.exponent) + 0.5f) * HALF_STEP_INVERSE;
+    }
+    return ref;
+}
+
+/* ---- 4. logit to weight ---- */
+
+uint64_t oracle_weight(oracle_scale s, oracle_ref ref, float x) {
+    if (ref.kind == ORACLE_STEP) return x >= ref.base ? 1ULL << 31 : 0;
+    if (ref.kind == ORACLE_TALL) x = x - ref.base;
+    if (!(x > ref.low)) x = ref.low;
+    float t = fmaf(x, s.c, ref.magic), n = t - ref.magic;
+    float r = fmaf(x, s.c, -n) + fmaf(x, s.c_low, 0.5f);
+    float v = polynomial(r);
+    if (ref.kind == ORACLE_TALL) v = v * ref.gain;
+    return (uint64_t)rint(ldexp((double)v, (int)(t - MAGIC))); /* a double holds v * 2^n exactly */
+}
+
+/* ---- 5. weight to tickets ---- */
+
+/* The row as tickets at one temperature. */
+typedef struct weighed {
+    uint64_t *weight;     /* [vocab] */
+    uint64_t *tickets;    /* [vocab] */
+    uint64_t *group_mass; /* [groups] */
+    int64_t *shift;       /* [groups] d, or 64 where the group holds no tickets */
+    uint64_t mass;        /* of the row */
+} weighed;
+
+static uint64_t shifted(uint64_t weight, int64_t d) { return d >= 64 ? 0 : (weight << 10) >> d; }
+
+static weighed weigh(const float *x, int64_t vocab, float temperature) {
+    int64_t groups = (vocab + GROUP - 1) / GROUP;
+    weighed made = {calloc((size_t)vocab, 8), calloc((size_t)vocab, 8), calloc((size_t)groups, 8),
+                    calloc((size_t)groups, 8), 0};
+    oracle_scale scale = oracle_scale_of(temperature);
+    float M = largest(x, 0, vocab);
+    oracle_ref row = oracle_ref_of(scale, M);
+    for (int64_t g = 0; g < groups; ++g) {
+        int64_t first = g * GROUP, end = first + GROUP < vocab ? first + GROUP : vocab;
+        float m = largest(x, first, end);
+        made.shift[g] = 64;
+        if (m == -INFINITY || (row.kind == ORACLE_STEP && row.base == M && m < M)) continue;
+        oracle_ref ref = oracle_ref_of(scale, m);
+        if (row.exponent - ref.exponent < 64) made.shift[g] = row.exponent - ref.exponent;
+        uint64_t sum = 0;
+        for (int64_t i = first; i < end; ++i) {
+            made.weight[i] = oracle_weight(scale, ref, x[i]);
+            made.tickets[i] = shifted(made.weight[i], made.shift[g]);
+            sum += made.weight[i];
+        }
+        made.group_mass[g] = shifted(sum, made.shift[g]);
+        made.mass += made.group_mass[g];
+    }
+    return made;
+}
+
+static void weighed_free(weighed w) {
+    free(w.weight);
+    free(w.tickets);
+    free(w.group_mass);
+    free(w.shift);
+}
+
+/* ---- 6. filters ---- */
+
+double oracle_log(double x) {
+    int k;
+    double m = frexp(x, &k); /* [1/2, 1) */
+    if (m < 0x1.6a09e667f3bcdp-1) m = 2.0 * m, k = k - 1;
+    double s = (m - 1.0) / (m + 1.0), z = s * s, sum = 1.0 / 23.0;
+    for (int odd = 21; odd >= 3; odd -= 2) {
+        double product = sum * z;
+        sum = product + 1.0 / odd;
+    }
+    double tail = 2.0 * s * z * sum;
+    return (double)k * 0.6931471805599453 + (2.0 * s + tail);
+}
+
+uint64_t oracle_share(float p, uint64_t mass) {
+    int exponent;
+    double digits = ldexp(frexp((double)p, &exponent), 24); /* p = digits * 2^(exponent - 24) */
+    wide product = (wide)(uint64_t)digits * mass;           /* below 2^88 */
+    int shift = 24 - exponent;
+    if (shift > 120) return product != 0;
+    wide whole = product >> shift;
+    return (uint64_t)(whole + (whole << shift != product));
+}
+
+/* A threshold and, where top-k cuts ties at it, the last id that stays. */
+typedef struct cut {
+    int on;
+    float least;
+    int64_t tie_last;
+} cut;
+static const cut no_cut = {0, -INFINITY, INT32_MAX};
+
+static int passes(cut c, float x, int64_t id) {
+    if (x == -INFINITY) return 0;
+    if (!c.on) return 1;
+    return x > c.least || (x == c.least && id <= c.tie_last);
+}
+
+static cut tighter(cut a, cut b) {
+    if (!a.on || !b.on) return a.on ? a : b;
+    if (a.least != b.least) return a.least > b.least ? a : b;
+    return a.tie_last < b.tie_last ? a : b;
+}
+
+static cut cut_min_p(const oracle_case *g, float M) {
+    if (!(g->min_p > 0)) return no_cut;
+    cut made = {1, M, INT32_MAX};
+    if (g->min_p >= 1) return made;
+    double T = g->flags & RAFFLE_FILTERS_FIRST ? 1.0 : (double)g->temperature;
+    double product = T * oracle_log((double)g->min_p), bound = (double)M + product;
+    made.least = -FLT_MAX;
+    if (bound > -(double)FLT_MAX) {
+        made.least = (float)bound;
+        if ((double)made.least < bound) made.least = nextafterf(made.least, INFINITY);
+    }
+    return made;
+}
+
+typedef struct entry {
+    float x;
+    int32_t id;
+} entry;
+
+static int descending(const void *left, const void *right) {
+    const entry *a = left, *b = right;
+    if (a->x != b->x) return a->x > b->x ? -1 : 1;
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* Tokens above -inf, the largest logit first, ties by id. */
+static entry *sorted_row(const float *x, int64_t vocab, int64_t *count) {
+    entry *list = malloc((size_t)vocab * sizeof *list);
+    *count = 0;
+    for (int64_t i = 0; i < vocab; ++i)
+        if (x[i] > -INFINITY) list[(*count)++] = (entry){x[i], (int32_t)i};
+    qsort(list, (size_t)*count, sizeof *list, descending);
+    return list;
+}
+
+static cut cut_top_k(const oracle_case *g, const entry *list, int64_t count) {
+    if (g->top_k <= 1 || g->top_k >= g->vocab || count < g->top_k) return no_cut;
+    cut made = {1, list[g->top_k - 1].x, INT32_MAX};
+    if (g->flags & RAFFLE_TOP_K_EXACT) made.tie_last = list[g->top_k - 1].id;
+    return made;
+}
+
+static cut cut_top_p(const oracle_case *g, const entry *list, int64_t count, const weighed *w, cut before) {
+    if (!(g->top_p < 1)) return no_cut;
+    int min_p_seen = g->min_p > 0 && !(g->flags & RAFFLE_MIN_P_LAST);
+    int top_k_on = g->top_k > 1 && g->top_k < g->vocab;
+    int of_row = (g->flags & RAFFLE_TOP_P_JOINT) || !(min_p_seen || top_k_on);
+    uint64_t survivors = 0, larger = 0;
+    for (int64_t i = 0; i < count; ++i)
+        if (passes(before, list[i].x, list[i].id)) survivors += w->tickets[list[i].id];
+    uint64_t bound = oracle_share(g->top_p, of_row ? w->mass : survivors);
+    if (survivors < bound) return no_cut;
+    cut made = {1, INFINITY, INT32_MAX};
+    for (int64_t i = 0; i < count && larger < bound;) { /* one run of equal logits at a time */
+        float x = list[i].x;
+        uint64_t run = 0;
+        int64_t stayed = 0;
+        for (; i < count && list[i].x == x; ++i) {
+            if (!passes(before, x, list[i].id)) continue;
+            run += w->tickets[list[i].id];
+            ++stayed;
+        }
+        if (stayed) made.least = x;
+        larger += run;
+    }
+    return made;
+}
+
+static cut cut_row(const oracle_case *g, const float *x, float M) {
+    int counting = (g->top_k > 1 && g->top_k < g->vocab) || g->top_p < 1;
+    cut min_p = cut_min_p(g, M);
+    if (!counting) return min_p;
+    int64_t count;
+    entry *list = sorted_row(x, g->vocab, &count);
+    cut top_k = cut_top_k(g, list, count), top_p = no_cut;
+    if (g->top_p < 1) {
+        weighed w = weigh(x, g->vocab, g->flags & RAFFLE_FILTERS_FIRST ? 1.0f : g->temperature);
+        top_p = cut_top_p(g, list, count, &w, g->flags & RAFFLE_MIN_P_LAST ? top_k : tighter(min_p, top_k));
+        weighed_free(w);
+    }
+    free(list);
+    return tighter(tighter(min_p, top_k), top_p);
+}
+
+/* ---- 7. the draw ---- */
+
+uint64_t oracle_random(uint64_t seed, uint64_t position) {
+    uint32_t c[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
+    uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    for (int round = 0; round < 10; ++round) {
+        uint64_t left = c[0] * 0xD2511F53ull, right = c[2] * 0xCD9E8D57ull;
+        uint32_t next[4] = {(uint32_t)(right >> 32) ^ c[1] ^ k[0], (uint32_t)right,
+                            (uint32_t)(left >> 32) ^ c[3] ^ k[1], (uint32_t)left};
+        memcpy(c, next, sizeof c);
+        k[0] += 0x9E3779B9u;
+        k[1] += 0xBB67AE85u;
+    }
+    return (uint64_t)c[1] << 32 | c[0];
+}
+
+/* Walks consecutive ranges of the given sizes; returns the index whose range holds `number`, which then
+ * becomes the distance from that range's start. */
+static int64_t holder(const uint64_t *sizes, int64_t first, int64_t end, uint64_t *number) {
+    for (int64_t i = first; i < end; ++i) {
+        if (*number < sizes[i]) return i;
+        *number -= sizes[i];
+    }
+    abort(); /* the page promises that there is always a holder */
+}
+
+static int32_t draw_whole(const weighed *w, int64_t vocab, uint64_t r) {
+    int64_t g = holder(w->group_mass, 0, (vocab + GROUP - 1) / GROUP, &r);
+    uint64_t inside = (r << w->shift[g]) >> 10;
+    int64_t first = g * GROUP, end = first + GROUP < vocab ? first + GROUP : vocab;
+    return (int32_t)holder(w->weight, first, end, &inside);
+}
+
+static int32_t draw_kept(const weighed *w, const uint8_t *kept, int64_t vocab, uint64_t r) {
+    uint64_t *left = calloc((size_t)vocab, sizeof *left);
+    for (int64_t i = 0; i < vocab; ++i) left[i] = kept[i] ? w->tickets[i] : 0;
+    int64_t token = holder(left, 0, vocab, &r);
+    free(left);
+    return (int32_t)token;
+}
+
+static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, uint64_t *tickets, oracle_answer *a) {
+    cut c = cut_row(g, x, M);
+    weighed w = weigh(x, g->vocab, g->temperature);
+    int cut_a_tie = 0;
+    uint64_t kept_mass = 0;
+    for (int64_t i = 0; i < g->vocab; ++i) {
+        kept[i] = (uint8_t)passes(c, x[i], i);
+        a->kept_count += kept[i];
+        if (kept[i]) kept_mass += w.tickets[i];
+        if (c.on && x[i] == c.least && !kept[i]) cut_a_tie = 1;
+    }
+    a->bounded = c.on;
+    a->threshold = c.on ? c.least : -INFINITY;
+    a->tie_last = (int32_t)c.tie_last;
+    a->whole_row = !c.on || (c.least == -FLT_MAX && !cut_a_tie);
+    a->row_mass = w.mass;
+    a->draw_mass = a->whole_row ? w.mass : kept_mass;
+    a->drawn = (uint64_t)((wide)oracle_random(g->seed, g->position) * a->draw_mass >> 64);
+    a->token = a->whole_row ? draw_whole(&w, g->vocab, a->drawn) : draw_kept(&w, kept, g->vocab, a->drawn);
+    if (tickets) memcpy(tickets, w.tickets, (size_t)g->vocab * sizeof *tickets);
+    weighed_free(w);
+}
+
+oracle_answer oracle_sample(const oracle_case *g, uint8_t *kept_out, uint64_t *tickets) {
+    oracle_answer a = {.token = RAFFLE_NO_TOKEN, .threshold = -INFINITY, .tie_last = INT32_MAX};
+    float *x = processed_row(g, &a.row_flags), M = largest(x, 0, g->vocab);
+    uint8_t *kept = kept_out ? kept_out : malloc((size_t)g->vocab);
+    memset(kept, 0, (size_t)g->vocab);
+    if (tickets) memset(tickets, 0, (size_t)g->vocab * sizeof *tickets);
+    if (M == INFINITY) a.row_flags |= RAFFLE_ROW_INF;
+    if (M == -INFINITY) {
+        a.row_flags |= RAFFLE_ROW_EMPTY;
+        if (g->flags & RAFFLE_EMPTY_IS_ZERO) a.token = 0;
+    } else if (g->temperature < 1e-5f || g->top_k == 1 || g->top_p <= 0) {
+        a.greedy = 1;
+        a.token = 0;
+        while (x[a.token] != M) ++a.token;
+        kept[a.token] = 1;
+        a.kept_count = 1;
+        a.threshold = M;
+        a.tie_last = a.token;
+    } else {
+        draw(g, x, M, kept, tickets, &a);
+    }
+    if (!kept_out) free(kept);
+    free(x);
+    return a;
+}
+
+/* ---- the law of the draw ---- */
+
+/* The first number r of a group whose weight index ((r << d) >> 10) is at least `weight`. */
+static uint64_t first_number(uint64_t weight, int64_t d) {
+    if (d <= 10) return weight << (10 - d);
+    uint64_t step = 1ULL << (d - 10);
+    return weight / step + (weight % step != 0);
+}
+
+uint64_t oracle_held(const oracle_case *g, uint64_t *held) {
+    uint8_t *kept = malloc((size_t)g->vocab);
+    oracle_answer a = oracle_sample(g, kept, held);
+    if (a.greedy || a.row_flags & RAFFLE_ROW_EMPTY) {
+        memset(held, 0, (size_t)g->vocab * sizeof *held);
+    } else if (!a.whole_row) {
+        for (int64_t i = 0; i < g->vocab; ++i) held[i] = kept[i] ? held[i] : 0;
+    } else {
+        uint32_t ignored = 0;
+        float *x = processed_row(g, &ignored);
+        weighed w = weigh(x, g->vocab, g->temperature);
+        uint64_t before = 0, sum = 0;
+        for (int64_t i = 0; i < g->vocab; ++i) { /* the group's range, cut at each running sum of weights */
+            int64_t group = i / GROUP, d = w.shift[group];
+            if (i % GROUP == 0) before = sum = 0;
+            sum += w.weight[i];
+            uint64_t end = d >= 64 ? 0 : first_number(sum, d);
+            if (end > w.group_mass[group]) end = w.group_mass[group];
+            held[i] = end - before;
+            before = end;
+        }
+        weighed_free(w);
+        free(x);
+    }
+    free(kept);
+    return a.draw_mass;
+}

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""run.py - all that `make test` does: builds, runs, adds up. Ends with "N passed, N failed".
+
+Each step is a function below; each program and script that a step runs ends with a line
+"NAME: N passed, N failed[, N skipped]", and those lines are what is counted. A step that counts nothing, and a
+program that dies before its last line, is a failure. Full output goes to build/logs/STEP.log.
+
+    run.py [--jobs N] [--long] [--only STEP,...] [--fuzz-seconds N]
+"""
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+LOGS = ROOT / "build/logs"
+COUNTS = re.compile(r"^(\S+): (\d+) passed, (\d+) failed(?:, (\d+) skipped)?$")
+SECONDS_MAX = 900  # for one command
+
+total = {"passed": 0, "failed": 0, "skipped": 0}
+options = None
+log = None  # the step's open log file
+
+
+class StepFailed(Exception):
+    pass
+
+
+# ---- counting -----------------------------------------------------------------------------------
+
+def count(name, passed, failed, skipped=0, seconds=None):
+    total["passed"] += passed
+    total["failed"] += failed
+    total["skipped"] += skipped
+    took = f"  ({seconds:.1f} s)" if seconds is not None else ""
+    more = f", {skipped} skipped" if skipped else ""
+    print(f"   {'FAIL' if failed else 'ok  '} {name}: {passed} passed, {failed} failed{more}{took}", flush=True)
+
+
+def skip(name, why):
+    count(name, 0, 0, 1)
+    print(f"        skipped: {why}", flush=True)
+
+
+def count_output(name, text, good, seconds):
+    """Counts one program by its last line; `good`: it ended with status 0."""
+    found = [match for match in map(COUNTS.match, text.splitlines()) if match]
+    if found:
+        passed, failed, skipped = (int(n or 0) for n in found[-1].groups()[1:])
+    else:
+        passed, failed, skipped = 0, 0, 0
+    if not good and not failed:  # died, or failed without saying what
+        failed += 1
+    if not passed + failed + skipped:  # ran nothing
+        failed = 1
+    count(name, passed, failed, skipped, seconds)
+    for line in text.splitlines():
+        if line.startswith("skip "):
+            print(f"        skipped: {line[5:]}")
+    if failed:
+        shown = [l for l in text.splitlines() if not l.startswith("ok ")]
+        print("\n".join("        " + l for l in shown[-40:]), flush=True)
+
+
+# ---- commands -----------------------------------------------------------------------------------
+
+def execute(command, env=None, cwd=ROOT):
+    """Status and output of a command, also into the step's log."""
+    command = [str(c) for c in command]
+    log.write("$ " + " ".join(command) + "\n")
+    try:
+        done = subprocess.run(command, cwd=cwd, env=dict(os.environ, **(env or {})), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS_MAX)
+        status, text = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        status, text = 124, (late.stdout or b"").decode(errors="replace") + f"\nended after {SECONDS_MAX} s"
+    log.write(text)
+    log.flush()
+    return status, text
+
+
+def must(what, command, **where):
+    """A command that has to work for the step to go on."""
+    status, text = execute(command, **where)
+    if status:
+        print("\n".join("        " + line for line in text.splitlines()[-40:]))
+        raise StepFailed(what)
+    return text
+
+
+def script(name, *arguments):
+    started = time.time()
+    status, text = execute([sys.executable, ROOT / "tests/tools" / f"{name}.py", *arguments])
+    count_output(name, text, status == 0, time.time() - started)
+
+
+def build(folder, *settings, targets=()):
+    started = time.time()
+    generator = ["-G", "Ninja"] if shutil.which("ninja") and not (ROOT / folder / "CMakeCache.txt").exists() else []
+    must("configure", ["cmake", "-S", ROOT, "-B", ROOT / folder, *generator, "-DRAFFLE_TESTS=ON", "-DRAFFLE_WERROR=ON",
+                       *settings])
+    target = ["--target", *targets] if targets else []
+    must("build", ["cmake", "--build", ROOT / folder, "--parallel", options.jobs, *target])
+    print(f"   built {folder} ({time.time() - started:.0f} s)", flush=True)
+
+
+def ctest(folder, *selection, env=None, prefix=""):
+    """Runs ctest and counts every program's last line. (Its own log has all output, uncut and unmixed.)"""
+    listed = re.search(r"Total Tests: (\d+)", must("list tests", ["ctest", "-N", *selection], cwd=ROOT / folder))
+    if not listed or listed.group(1) == "0":
+        raise StepFailed("there are no tests to run")
+    execute(["ctest", "--parallel", options.jobs, "--timeout", SECONDS_MAX, *selection], cwd=ROOT / folder, env=env)
+    text = (ROOT / folder / "Testing/Temporary/LastTest.log").read_text(errors="replace")
+    log.write(text)
+    seen = 0
+    for block in re.split(r"^\d+/\d+ Testing: ", text, flags=re.MULTILINE)[1:]:
+        name, body = block.split("\n", 1)
+        end = re.search(r"^<end of output>\nTest time = +([\d.]+) sec\n-+\n(.*)$", body, re.MULTILINE)
+        lines = body.split("-" * 58 + "\n", 1)[-1].split("<end of output>")[0]
+        good = end is not None and end.group(2).startswith("Test Passed")
+        count_output(prefix + name, lines, good, float(end.group(1)) if end else None)
+        seen += 1
+    if seen != int(listed.group(1)):
+        raise StepFailed(f"{listed.group(1)} tests are listed, {seen} ran")
+
+
+# ---- steps --------------------------------------------------------------------------------------
+
+def step_source():
+    """Include arrows, READMEs, and the header in every language version."""
+    script("arrows")
+    script("headers")
+
+
+def step_release():
+    """gcc, -O3, warnings are errors: every test."""
+    build("build", "-DRAFFLE_CUDA=OFF", "-DCMAKE_BUILD_TYPE=Release")
+    ctest("build", "-LE", "^cuda$" if options.long else "^(cuda|long)$",
+          env={"RAFFLE_TEST_LONG": "1"} if options.long else None)
+
+
+def step_package():
+    """What the library exports, and the installed package in use."""
+    if "release" not in options.steps:
+        build("build", "-DRAFFLE_CUDA=OFF")
+    script("symbols", ROOT / "build")
+    script("install", ROOT / "build")
+
+
+def step_asan():
+    """clang, AddressSanitizer and UBSan: the tests at reduced size."""
+    build_asan()
+    ctest("build-asan", "-L", "^asan$", prefix="asan.",
+          env={"RAFFLE_TEST_QUICK": "1", "UBSAN_OPTIONS": "print_stacktrace=1",
+               "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1"})
+
+
+def build_asan():
+    build("build-asan", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DRAFFLE_FUZZ=ON",
+          "-DRAFFLE_SANITIZE=address,undefined", "-DRAFFLE_CUDA=OFF", targets=["tests_asan", "tests_fuzz"])
+
+
+def step_fuzz():
+    """libFuzzer: the committed corpus, then new inputs for a while."""
+    if "asan" not in options.steps:
+        build_asan()
+    found = ROOT / "build-asan/found"
+    found.mkdir(exist_ok=True)
+    running = []
+    for target in sorted((ROOT / "build-asan/tests/fuzz").glob("fuzz_*")):
+        if not (target.is_file() and os.access(target, os.X_OK)):
+            continue
+        corpus = ROOT / "tests/fuzz/corpus" / target.name
+        inputs = sorted(f for f in corpus.glob("*") if f.is_file())
+        started = time.time()
+        status, text = execute([target, "-timeout=20", f"-artifact_prefix={found}/", *inputs])
+        ran = len(re.findall(r"^Executed .* in \d+ ms$", text, re.MULTILINE))
+        good = status == 0 and ran == len(inputs) > 0
+        count(f"{target.name}, corpus", ran if good else 0, 0 if good else 1, 0, time.time() - started)
+        if not good:
+            print("\n".join("        " + line for line in text.splitlines()[-30:]))
+        fresh = tempfile.mkdtemp(dir=ROOT / "build-asan")
+        command = [target, f"-max_total_time={options.fuzz_seconds}", "-timeout=20", "-max_len=512", "-len_control=0",
+                   "-rss_limit_mb=2048", "-print_final_stats=1",
+                   "-verbosity=0", f"-artifact_prefix={found}/", fresh, corpus]
+        live = open(LOGS / f"{target.name}.log", "w+")
+        running.append((target.name, live, subprocess.Popen([str(c) for c in command], cwd=ROOT, stdout=live, stderr=live)))
+        if len(running) % max(1, options.jobs) == 0:
+            running[-1][2].wait()
+    if not running:
+        raise StepFailed("there are no fuzz targets")
+    for name, live, process in running:
+        status = process.wait()
+        live.seek(0)
+        text = live.read()
+        runs = re.search(r"number_of_executed_units: (\d+)", text)
+        good = status == 0 and runs is not None and int(runs.group(1)) > 0
+        count(f"{name}, {runs.group(1) if runs else 'no'} inputs", int(good), int(not good), 0, options.fuzz_seconds)
+        if not good:
+            print("\n".join("        " + line for line in text.splitlines()[-30:]))
+            print(f"        inputs that fail are in {found.relative_to(ROOT)}")
+
+
+def step_tsan():
+    """clang, ThreadSanitizer: threads that share a plan."""
+    build("build-tsan", "-DCMAKE_C_COMPILER=clang", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DRAFFLE_SANITIZE=thread",
+          "-DRAFFLE_CUDA=OFF", targets=["tests_tsan"])
+    ctest("build-tsan", "-L", "^tsan$", prefix="tsan.", env={"RAFFLE_TEST_QUICK": "1", "TSAN_OPTIONS": "halt_on_error=1"})
+
+
+def step_arm():
+    """64-bit ARM, cross-compiled, under qemu: the NEON and scalar kernels against the same vectors."""
+    build("build-arm", f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/cmake/aarch64.cmake", "-DRAFFLE_CUDA=OFF", targets=["tests_arm"])
+    ctest("build-arm", "-L", "^arm$", prefix="arm.", env={"RAFFLE_TEST_QUICK": "1"})
+
+
+def nvcc():
+    return os.environ.get("CUDACXX") or shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin:/opt/cuda/bin")
+
+
+def gpu():
+    """The GPU's architecture as CMake writes it, or None."""
+    if not shutil.which("nvidia-smi"):
+        return None
+    status, text = execute(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"])
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return f"{found.group(1)}{found.group(2)}-real" if status == 0 and found else None
+
+
+def build_cuda(arch, *targets):
+    build("build-cuda-test", "-DRAFFLE_CUDA=ON", f"-DRAFFLE_CUDA_ARCHS={arch}", "-DCMAKE_BUILD_TYPE=Release",
+          f"-DCMAKE_CUDA_COMPILER={nvcc()}", targets=targets)
+
+
+def step_cuda():
+    """The CUDA backend: compiled where there is nvcc, run where there is a GPU (its tests say what they skip)."""
+    if not nvcc():
+        return skip("cuda", "no nvcc on this machine: the CUDA sources were not compiled")
+    arch = gpu()
+    build_cuda(arch or "90-real", "product", "tests_cuda")
+    count("cuda sources compile", 1, 0)
+    ctest("build-cuda-test", "-L", "^cuda$", prefix="cuda.")
+
+
+STEPS = {"source": step_source, "release": step_release, "package": step_package, "asan": step_asan, "fuzz": step_fuzz,
+         "tsan": step_tsan, "arm": step_arm, "cuda": step_cuda}
+
+
+def bench_cuda():
+    """Not a test: builds and runs the GPU benchmark."""
+    global log
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = open(LOGS / "bench-cuda.log", "w")
+    if not nvcc():
+        sys.exit("make bench-cuda: no nvcc on this machine")
+    if not gpu():
+        sys.exit("make bench-cuda: no GPU on this machine")
+    if not (ROOT / "bench/bench_cuda.cu").exists():
+        sys.exit("make bench-cuda: there is no bench/bench_cuda.cu yet")
+    try:
+        build_cuda(gpu(), "bench_cuda")
+    except StepFailed as failure:
+        sys.exit(f"make bench-cuda: {failure} failed")
+    binary = next((b for b in (ROOT / "build-cuda-test").rglob("bench_cuda") if b.is_file()), None)
+    if not binary:
+        sys.exit("make bench-cuda: there is no benchmark bench_cuda")
+    sys.exit(subprocess.run([binary], cwd=ROOT).returncode)
+
+
+def main():
+    global options, log
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--long", action="store_true", help="with the tests labelled long, and longer fuzzing")
+    parser.add_argument("--only", default=",".join(STEPS), help="of " + ",".join(STEPS))
+    parser.add_argument("--fuzz-seconds", type=int)
+    options = parser.parse_args()
+    options.fuzz_seconds = options.fuzz_seconds or (300 if options.long else 20)
+    options.steps = options.only.split(",")
+    if options.steps == ["bench-cuda"]:
+        bench_cuda()
+    unknown = set(options.steps) - set(STEPS)
+    if unknown:
+        parser.error(f"no such step: {', '.join(sorted(unknown))}")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    for name in options.steps:
+        print(f"== {name}: {STEPS[name].__doc__}", flush=True)
+        before = sum(total.values())
+        with open(LOGS / f"{name}.log", "w") as log:
+            try:
+                STEPS[name]()
+                if sum(total.values()) == before:
+                    raise StepFailed("nothing was counted")
+            except StepFailed as failure:
+                count(f"{name}: {failure}", 0, 1)
+    skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
+    print(f"{total['passed']} passed, {total['failed']} failed{skipped}")
+    sys.exit(1 if total["failed"] or not total["passed"] else 0)
+
+
+main()

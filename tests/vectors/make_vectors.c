@@ -1,0 +1,100 @@
+/* make_vectors.c - writes vectors.txt to stdout from the oracle. See README.md. */
+#include <stdlib.h>
+
+#include "../common/batch.h"
+#include "../common/pick.h"
+
+static const char head[] =
+    "# Tokens that every backend, build and language of raffle must return, made by make_vectors from the oracle.\n"
+    "# Rows are made by vector_row_make(kind, row_seed, vocab, dtype), masks by vector_allow_make(allow, vocab); both "
+    "are\n"
+    "# in vector_rows.h, vector_file.h reads this file. Floats are C hex floats; flags and row_flags are decimal sums "
+    "of\n"
+    "# RAFFLE_TOP_P_JOINT ... and RAFFLE_ROW_...; allow 0 means no mask.\n"
+    "# kind row_seed vocab dtype temperature top_k top_p min_p flags allow seed position token row_flags\n";
+
+/* How a case is chosen: at random; with a draw at a border; the same where references are TALL. */
+enum { PLAIN, SHARP, TALL };
+
+static void write_line(const oracle_case *c, const char *kind, uint64_t row_seed, uint64_t allow_seed) {
+    oracle_answer a = oracle_sample(c, NULL, NULL);
+    printf("%s %llu %lld %s %a %d %a %a %u %llu %llu %llu %d %u\n", kind, (unsigned long long)row_seed,
+           (long long)c->vocab, dtype_names[c->dtype], (double)c->temperature, c->top_k, (double)c->top_p,
+           (double)c->min_p, c->flags, (unsigned long long)allow_seed, (unsigned long long)c->seed,
+           (unsigned long long)c->position, a.token, a.row_flags);
+}
+
+/* The position of a million whose draw falls closest to the border between two tokens: where one ticket more or less,
+ * and so the last bit of a weight, changes the token. */
+static uint64_t sharpest(const oracle_case *given) {
+    uint64_t *held = malloc((size_t)given->vocab * sizeof *held), mass = oracle_held(given, held), best = 0,
+             least = UINT64_MAX;
+    for (int64_t i = 1; i < given->vocab; ++i) held[i] += held[i - 1]; /* where each token's range ends */
+    for (uint64_t position = 0; mass && position < 1 << 20; ++position) {
+        __extension__ uint64_t r = (uint64_t)((unsigned __int128)oracle_random(given->seed, position) * mass >> 64);
+        int64_t low = 0, high = given->vocab - 1; /* the first range that ends behind r */
+        while (low < high) {
+            int64_t middle = (low + high) / 2;
+            if (held[middle] > r)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        uint64_t behind = held[low] - 1 - r, before = low ? r - held[low - 1] : UINT64_MAX;
+        if (held[low] == mass) behind = UINT64_MAX; /* the end of the row is no border */
+        uint64_t distance = behind < before ? behind : before;
+        if (distance < least) least = distance, best = position;
+    }
+    free(held);
+    return best;
+}
+
+static void write_case(const char *kind, uint64_t row_seed, int64_t vocab, int dtype, int sharp, test_random *r) {
+    void *row = malloc((size_t)vocab * 4);
+    uint32_t *allow = malloc((size_t)(vocab + 31) / 32 * 4);
+    uint64_t allow_seed = random_below(r, 4) ? 0 : 1 + (uint64_t)random_below(r, 1000);
+    vector_row_make(kind, row_seed, vocab, dtype, row);
+    if (allow_seed) vector_allow_make(allow_seed, vocab, allow);
+    oracle_case c = {.row = row, .dtype = dtype, .vocab = vocab, .allow = allow_seed ? allow : NULL};
+    do {
+        c.temperature = pick_temperature(r);
+        c.top_k = pick_top_k(r, vocab);
+        c.top_p = pick_top_p(r);
+        c.min_p = pick_min_p(r);
+    } while (sharp &&
+             (c.temperature < 0.01f || c.temperature > 1e3f || c.top_k == 1 || c.top_p < 0.3f || c.min_p >= 0.5f));
+    if (sharp == TALL)
+        c.temperature = 0.0015f + 0.001f * (float)random_unit(r), c.top_k = 0, c.top_p = 1.0f, c.min_p = 0.0f;
+    c.flags = pick_flags(r);
+    c.seed = random_bits(r) >> random_below(r, 64);
+    c.position = random_bits(r) >> random_below(r, 64);
+    if (sharp) c.position = sharpest(&c);
+    write_line(&c, kind, row_seed, allow_seed);
+    free(allow);
+    free(row);
+}
+
+int main(void) {
+    static const struct {
+        int64_t vocab;
+        int repeats;
+    } small[] = {{1, 1}, {2, 1}, {255, 3}, {256, 3}, {257, 3}, {999, 6}, {4097, 6}};
+    static const char *const large[] = {"normal", "peaked", "flat", "spiky", "ties", "masked"};
+    static const char *const sharp[] = {"normal", "flat", "spiky", "ascending", "normal", "descending", "nan", "ties"};
+    test_random r = {20240917};
+    int turn = 0;
+    fputs(head, stdout);
+    for (size_t s = 0; s < sizeof small / sizeof *small; ++s)
+        for (int k = 0; k < ROW_KINDS; ++k)
+            for (int i = 0; i < small[s].repeats; ++i)
+                write_case(row_kinds[k], (uint64_t)random_below(&r, 1000), small[s].vocab, turn++ % 3, PLAIN, &r);
+    for (int i = 0; i < 18; ++i)
+        write_case(large[i % 6], (uint64_t)random_below(&r, 1000), 49152, (i / 6 + i) % 3, PLAIN, &r);
+    for (int i = 0; i < 9; ++i) write_case(large[i % 6], (uint64_t)random_below(&r, 1000), 128256, i % 3, PLAIN, &r);
+    printf("# Draws that fall next to a border between two tokens: the last bit of a weight decides.\n");
+    for (int i = 0; i < 72; ++i)
+        write_case(sharp[i % 8], (uint64_t)random_below(&r, 1000), i < 60 ? 4097 : 49152, i % 3, SHARP, &r);
+    for (int i = 0; i < 16; ++i)
+        write_case(i % 2 ? "ascending" : "descending", (uint64_t)i, 49152, RAFFLE_F32, TALL, &r);
+    return 0;
+}
