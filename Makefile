@@ -3,15 +3,16 @@
 BUILD  ?= build
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
-GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja)
-CONFIGURE  = cmake -S . $(GENERATOR)
+# $(call configure,DIR): ninja where there is one; a folder keeps the generator it began with.
+configure = cmake -S . -B $(1) $$([ -e $(1)/CMakeCache.txt ] || ! command -v ninja >/dev/null || echo -G Ninja) \
+            -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DRAFFLE_TESTS=OFF
 
 .DEFAULT_GOAL := build
 .PHONY: build demo test test-long bench install python cuda test-cuda bench-cuda fuzz clean help
 
 build: ## the library and the command line, for the CPU (into build/)
 	@cmake/ensure.sh build
-	@$(CONFIGURE) -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DRAFFLE_CUDA=OFF
+	@$(call configure,$(BUILD)) -DRAFFLE_CUDA=OFF
 	@cmake --build $(BUILD) --parallel $(JOBS) --target product
 
 demo: build ## draw tokens from real logits and compare with the exact probabilities
@@ -36,7 +37,7 @@ python: ## the Python bindings
 
 cuda: ## the library with the CUDA backend (into build-cuda/)
 	@cmake/ensure.sh build
-	@$(CONFIGURE) -B build-cuda -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DRAFFLE_CUDA=ON
+	@$(call configure,build-cuda) -DRAFFLE_CUDA=ON
 	@cmake --build build-cuda --parallel $(JOBS) --target product
 
 test-cuda: ## the tests that need a GPU

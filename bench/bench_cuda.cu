@@ -223,7 +223,7 @@ int main(int argc, char **argv) {
                 printf("\n%-20s", r.name);
                 for (int64_t rows : all_rows) {
                     const size_t input = rows * vocab * bytes;
-                    const int inputs = (int)std::min<size_t>(1024, (spread + input - 1) / input + 1);
+                    const int inputs = (int)std::max<size_t>(1, std::min<size_t>({1024, spread / input + 1, (largest + spread) / input}));
                     double floor = input / bandwidth * 1e6;
                     double target = (dtype == RAFFLE_F32 ? r.factor_f32 : r.factor) * floor + r.offset;
                     double cold = measure(r, dtype, rows, vocab, logits[r.flat], inputs, stream, 9);

@@ -74,7 +74,7 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static double median(double *values, int count) {
+double median(double *values, int count) {
     qsort(values, (size_t)count, sizeof *values, by_value);
     return values[count / 2];
 }
@@ -236,6 +236,7 @@ static exit_code measure_all(bench *b) {
 }
 
 exit_code command_bench(const options *o) {
+    if (o->backend == RAFFLE_CUDA) return bench_device(o);
     const char *max_name;
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     bench b = {.options = o, .repeats = o->quick ? 15 : REPEATS_MAX, .race_seconds = o->quick ? 0.01 : 0.03};

@@ -36,6 +36,12 @@ exit_code pool_open(pool *pool, int64_t vocab, int quick);
 void pool_close(pool *pool);
 const void *pool_row(const pool *pool, shape shape, raffle_dtype dtype, int64_t row);
 
+/* ---- bench.c, bench_device.c -------------------------------------------------------------------- */
+
+double median(double *values, int count); /* sorts them */
+/* raffle bench --backend cuda. */
+exit_code bench_device(const options *options);
+
 /* ---- bench_table.c: what is told --------------------------------------------------------------- */
 
 typedef enum place { IN_CACHE = 0, OUT_OF_CACHE = 1, PLACES = 2 } place;

@@ -7,7 +7,7 @@
 /* Exit codes; --help and README.md tell them to people. */
 typedef enum exit_code {
     EXIT_FINE = 0,    /* done */
-    EXIT_WRONG = 1,   /* a result is wrong: selftest or demo found a mismatch */
+    EXIT_WRONG = 1,   /* a result is wrong: selftest, demo or explain found a mismatch */
     EXIT_USAGE = 2,   /* the command line or the input is wrong */
     EXIT_MACHINE = 3, /* this machine cannot: instruction set, GPU, memory, disk */
 } exit_code;

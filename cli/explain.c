@@ -15,10 +15,13 @@ typedef struct explaining {
     const options *options;
     rows_file rows;
     lines_file vocab;
-    runner runner;
+    runner runner; /* on the CPU */
+    runner device; /* on the GPU, with --backend cuda */
     raffle_dtype dtype;
     void *buffer; /* [vocab] of dtype */
     raffle_explanation told;
+    int32_t device_token; /* what the GPU drew */
+    uint32_t device_flags;
     ranked *list; /* [vocab] */
     double kept_mass;
     picture picture;
@@ -73,18 +76,31 @@ static void print_text(const explaining *e, int32_t token, int columns) {
         printf("%*s", columns, "");
 }
 
+static int on_device(const explaining *e) { return e->options->backend == RAFFLE_CUDA; }
+
+/* 0: the GPU drew something else. */
+static int device_same(const explaining *e) {
+    return !on_device(e) || (e->device_token == e->told.token && e->device_flags == e->told.row_flags);
+}
+
+/* A plan's backend, without the rest of its description, which is told elsewhere. */
+static void print_about(const runner *r) {
+    char about[160];
+    raffle_plan_describe(r->plan, about, sizeof about);
+    about[strcspn(about, ",")] = 0;
+    printf(", %s", about);
+}
+
 static void print_settings(const explaining *e) {
     static const char *const names[] = {"joint", "filters-first", "min-p-last", "top-k-exact", "empty-is-zero"};
     const options *const o = e->options;
-    char about[128];
-    raffle_plan_describe(e->runner.plan, about, sizeof about);
-    char *const comma = strchr(about, ','); /* the rest of the description is in the line below */
-    if (comma) *comma = 0;
     ink_start(&e->picture, INK_BOLD);
     printf("%s, row %lld", o->file, (long long)o->row);
     ink_end(&e->picture, INK_BOLD);
-    printf(": %s tokens, %s, %s\n", grouped((uint64_t)e->rows.view.cols), dtype_names[e->dtype], about);
-    printf("temperature %g, seed %llu, position %llu", (double)o->temperature, (unsigned long long)o->seed,
+    printf(": %s tokens, %s", grouped((uint64_t)e->rows.view.cols), dtype_names[e->dtype]);
+    print_about(&e->runner);
+    if (on_device(e)) print_about(&e->device);
+    printf("\ntemperature %g, seed %llu, position %llu", (double)o->temperature, (unsigned long long)o->seed,
            (unsigned long long)o->position);
     for (int i = 0; i < 5; ++i)
         if (o->flags >> i & 1) printf(", %s", names[i]);
@@ -120,12 +136,25 @@ static void print_stages(const explaining *e) {
     putchar('\n');
 }
 
+static void print_device(const explaining *e) {
+    const ink ink = device_same(e) ? INK_AFTER : INK_DRAWN;
+    if (!on_device(e)) return;
+    printf("  The GPU drew token %d", (int)e->device_token);
+    if (e->device_flags != e->told.row_flags) printf(", row flags %u and not %u", e->device_flags, e->told.row_flags);
+    printf(": ");
+    ink_start(&e->picture, ink);
+    printf(device_same(e) ? "the same" : "DIFFERENT");
+    ink_end(&e->picture, ink);
+    printf(".\n");
+}
+
 static void print_draw(const explaining *e) {
     const raffle_explanation *const x = &e->told;
     if (x->row_flags & RAFFLE_ROW_NAN) printf("  The row has NaN logits: they count as -inf.\n");
     if (x->row_flags & RAFFLE_ROW_INF) printf("  The row has +inf logits: only they share the draw.\n");
     if (x->row_flags & RAFFLE_ROW_EMPTY) {
         printf("  Nothing to draw: every logit is -inf or NaN. Token %d.\n", (int)x->token);
+        print_device(e);
         return;
     }
     if (x->greedy)
@@ -138,6 +167,7 @@ static void print_draw(const explaining *e) {
     print_text(e, x->token, 0);
     ink_end(&e->picture, INK_DRAWN);
     printf("\n");
+    print_device(e);
     if (e->options->temperature < 1e-5f) printf("  Probabilities and tickets below are those of temperature 1.\n");
     printf("\n");
 }
@@ -219,6 +249,9 @@ static void print_json(const explaining *e) {
     printf("  \"token\": %d, \"greedy\": %s, \"row_flags\": %u, \"kept\": %lld, \"threshold\": ", (int)x->token,
            x->greedy ? "true" : "false", x->row_flags, (long long)x->fates[RAFFLE_KEPT]);
     json_number(stdout, (double)x->threshold);
+    if (on_device(e))
+        printf(",\n  \"cuda\": {\"token\": %d, \"row_flags\": %u, \"same\": %s}", (int)e->device_token, e->device_flags,
+               device_same(e) ? "true" : "false");
     printf(",\n  \"row_tickets\": %llu, \"draw_tickets\": %llu, \"drawn\": %llu,\n  \"stages\": [",
            (unsigned long long)x->row_tickets, (unsigned long long)x->draw_tickets, (unsigned long long)x->drawn);
     printf("{\"name\": \"mask\", \"removed\": %lld}", (long long)x->fates[RAFFLE_CUT_MASK]);
@@ -240,6 +273,12 @@ static exit_code look(explaining *e) {
     logits.data = rows_load(&e->rows, o->row, 1, e->dtype, e->buffer);
     logits.rows = 1;
     if (raffle_explain(e->runner.plan, &logits, &params, 0, &e->told, &launch, &error)) return complain_of(&error);
+    if (on_device(e)) {
+        raffle_result result = raffle_result_init();
+        result.token = &e->device_token;
+        result.row_flags = &e->device_flags;
+        if (runner_sample(&e->device, 0, &logits, &params, &result, 0, 1, &error)) return complain_of(&error);
+    }
     exact_rank(logits.data, e->dtype, e->rows.view.cols, o->temperature, e->list);
     e->tickets_columns = e->told.top_count ? (int)strlen(grouped(e->told.top[0].tickets)) : 0;
     if (e->tickets_columns < 12) e->tickets_columns = 12;
@@ -256,8 +295,10 @@ static exit_code prepare(explaining *e) {
         return EXIT_USAGE;
     }
     e->dtype = o->dtype < 0 ? (raffle_dtype)e->rows.view.type : (raffle_dtype)o->dtype;
-    const raffle_plan_desc desc = runner_desc(o, e->dtype, vocab);
-    exit_code code = runner_open(&e->runner, &desc, 1);
+    raffle_plan_desc desc = runner_desc(o, e->dtype, vocab, 1);
+    exit_code code = on_device(e) ? runner_open(&e->device, &desc, 1) : EXIT_FINE;
+    desc.backend = RAFFLE_CPU; /* its numbers are the GPU's, and it can explain them */
+    if (!code) code = runner_open(&e->runner, &desc, 1);
     if (!code) code = vocab_open(&e->vocab, o->vocab, vocab);
     if (code) return code;
     e->told = raffle_explanation_init();
@@ -283,11 +324,13 @@ exit_code command_explain(const options *o) {
         print_draw(&e);
         print_picture(&e);
     }
+    if (!code && !device_same(&e)) code = EXIT_WRONG;
     free(e.buffer);
     free(e.list);
     free(e.told.top);
     lines_close(&e.vocab);
     runner_close(&e.runner);
+    runner_close(&e.device);
     rows_close(&e.rows);
     return code;
 }

@@ -37,6 +37,13 @@ int isas_of(unsigned wanted, raffle_isa *list) {
     return count;
 }
 
+/* What --backend cuda needs, before any file is read: a GPU, or the library's sentence on why there is none. */
+static exit_code backend_check(const options *o) {
+    char why[160];
+    if (o->backend != RAFFLE_CUDA || raffle_cuda_available(why, sizeof why)) return EXIT_FINE;
+    return complain("%s", why), EXIT_MACHINE;
+}
+
 static exit_code run(int argc, char **argv) {
     options o;
     if (argc < 2) return help_tool(), EXIT_USAGE;
@@ -53,10 +60,11 @@ static exit_code run(int argc, char **argv) {
         complain("unknown %s %s; try: raffle --help", name[0] == '-' ? "option" : "command", name);
         return EXIT_USAGE;
     }
-    const exit_code code = options_parse(&o, argc, argv);
+    exit_code code = options_parse(&o, argc, argv);
     if (code) return code;
     if (o.help) return help_command(name), EXIT_FINE;
-    return command(&o);
+    code = backend_check(&o);
+    return code ? code : command(&o);
 }
 
 int main(int argc, char **argv) {

@@ -76,7 +76,7 @@ static int read_size(reader *r, int64_t *size) {
 static int read_shape(reader *r, header *h) {
     if (!accept(r, '(')) return fail(r, "the shape is not a tuple of whole numbers");
     while (!accept(r, ')')) {
-        int64_t size;
+        int64_t size = 0;
         if (h->dimensions > 0 && !accept(r, ',')) return fail(r, "the shape is not a tuple of whole numbers");
         if (accept(r, ')')) break; /* (3,) */
         if (read_size(r, &size)) return -1;

@@ -32,10 +32,13 @@ static const command_def commands[] = {
      "is made at position N + d, so any draw can be repeated alone."},
     {"explain", EXPLAIN, command_explain, "LOGITS.npy", "show what the filters did to a row and which ticket won",
      "Shows what each filter removed, the exact probability and the tickets of the likeliest tokens, the\n"
-     "ticket that was drawn, and a picture of the distribution before and after the filters."},
+     "ticket that was drawn, and a picture of the distribution before and after the filters. With\n"
+     "--backend cuda the GPU draws as well, and the exit code is 1 if its token is another."},
     {"bench", BENCH, command_bench, NULL, "measure each route against a plain maximum over the row",
      "Measures microseconds per row for greedy, top-k, top-p, min-p and no filter, row in cache and out of\n"
-     "cache, beside a plain SIMD maximum over the same row in float32. Medians of interleaved repetitions."},
+     "cache, beside a plain SIMD maximum over the same row in float32. Medians of interleaved repetitions.\n"
+     "With --backend cuda: microseconds per call for 1, 32 and 128 rows in memory of the GPU, beside the\n"
+     "time of a copy of so many bytes; `make bench-cuda` measures more."},
     {"selftest", SELFTEST, command_selftest, NULL, "run the frozen vectors on every instruction set of this machine",
      "Draws the tokens of tests/vectors/vectors.txt, which is built into this program, and compares.\n"
      "Exits with 1 if any token differs."},
@@ -75,11 +78,11 @@ static const option_def option_list[] = {
     {"dtype", "TYPE", DRAWS, DTYPE, AT(dtype),
      "convert the logits to f32, f16 or bf16 first (default: as in the file)"},
     {"vocab", "TOKENS.txt", DRAWS, TEXT, AT(vocab), "line n is the text of token n-1; shown beside the ids"},
-    {"vocab", "LIST", BENCH, SIZES, 0, "vocabulary sizes, by commas (default 32000,128256,151936,262144)"},
+    {"vocab", "LIST", BENCH, SIZES, 0, "vocabulary sizes, by commas (default 32000,128256,151936,262144; GPU 128256)"},
     {"isa", "NAME", DRAWS, ISA, AT(isas), "scalar, avx2, avx512 or neon (default: the best)"},
     {"isa", "LIST", BENCH | SELFTEST, ISA, AT(isas),
      "scalar, avx2, avx512, neon; by commas (default: all this machine has)"},
-    {"backend", "NAME", DRAWS | SELFTEST, BACKEND, AT(backend), "cpu or cuda (default cpu)"},
+    {"backend", "NAME", DRAWS | BENCH | SELFTEST, BACKEND, AT(backend), "cpu or cuda (default cpu)"},
     {"threads", "N", SAMPLE, COUNT, AT(threads), "threads, 1 to 1024 (default 1); the tokens do not depend on it"},
     {"threads", "N", BENCH, COUNT, AT(threads), "threads of the last column, 1 to 1024 (default: all)"},
     {"quick", NULL, BENCH, FLAG, AT(quick), "two sizes, the best instruction set, fewer repetitions"},
@@ -265,6 +268,8 @@ static exit_code check(const options *o, const command_def *command) {
         complain("--threads is %lld: must be 1 to 1024", (long long)o->threads);
     else if (command->bit & DRAWS && o->isas & (o->isas - 1))
         complain("--isa has several names: %s takes one", command->name);
+    else if (o->backend == RAFFLE_CUDA && o->isas)
+        complain("--isa is for the CPU, --backend is cuda");
     else if (o->top < 1 || o->top > TOP_MAX)
         complain("--top is %lld: must be 1 to %d", (long long)o->top, TOP_MAX);
     else
@@ -306,8 +311,8 @@ raffle_isa options_isa(const options *o) {
 }
 
 static const char exit_help[] =
-    "Exit codes: 0 fine; 1 a result is wrong (selftest, demo); 2 the command line or the input is\n"
-    "wrong; 3 this machine cannot (instruction set, GPU, memory, disk).\n";
+    "Exit codes: 0 fine; 1 a result is wrong (selftest, demo, explain); 2 the command line or the\n"
+    "input is wrong; 3 this machine cannot (instruction set, GPU, memory, disk).\n";
 
 void help_tool(void) {
     printf("raffle: exact, reproducible token sampling\n\nusage: raffle COMMAND ...\n\n");

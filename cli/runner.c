@@ -5,36 +5,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-raffle_plan_desc runner_desc(const options *o, raffle_dtype dtype, int64_t vocab) {
+#include "device.h"
+
+raffle_plan_desc runner_desc(const options *o, raffle_dtype dtype, int64_t vocab, int64_t rows) {
     raffle_plan_desc desc = raffle_plan_desc_init();
     desc.backend = (int32_t)o->backend;
     desc.dtype = (int32_t)dtype;
     desc.isa = (int32_t)options_isa(o);
     desc.vocab = vocab;
-    desc.rows_max = o->backend == RAFFLE_CUDA ? 4096 : 0;
+    desc.rows_max = o->backend == RAFFLE_CUDA ? rows : 0;
     return desc;
+}
+
+static int on_device(const runner *r) { return r->desc.backend == RAFFLE_CUDA; }
+
+static void *workspace_new(const runner *r, raffle_error *error) {
+    void *made;
+    if (on_device(r)) return device_new(&made, r->workspace_bytes, error) ? NULL : made;
+    return posix_memalign(&made, RAFFLE_WORKSPACE_ALIGN, r->workspace_bytes) ? NULL : made;
 }
 
 exit_code runner_open(runner *r, const raffle_plan_desc *desc, int workers) {
     raffle_error error = raffle_error_init();
     memset(r, 0, sizeof *r);
     if (raffle_plan_create(desc, &r->plan, &error)) return complain_of(&error);
-    r->workers = workers;
+    r->desc = *desc;
+    r->workers = on_device(r) ? 1 : workers;
     r->workspace_bytes = raffle_plan_workspace(r->plan);
-    r->workspace = calloc((size_t)workers, sizeof *r->workspace);
-    for (int i = 0; r->workspace && i < workers; ++i) {
-        if (posix_memalign(&r->workspace[i], RAFFLE_WORKSPACE_ALIGN, r->workspace_bytes)) r->workspace[i] = NULL;
-        if (!r->workspace[i]) break;
-    }
-    if (!r->workspace || !r->workspace[workers - 1]) {
+    r->workspace = calloc((size_t)r->workers, sizeof *r->workspace);
+    for (int i = 0; r->workspace && i < r->workers; ++i)
+        if (!(r->workspace[i] = workspace_new(r, &error))) break;
+    if (!r->workspace || !r->workspace[r->workers - 1]) {
         runner_close(r);
+        if (error.status) return complain_of(&error);
         return complain("out of memory for %d workspaces", workers), EXIT_MACHINE;
     }
     return EXIT_FINE;
 }
 
 void runner_close(runner *r) {
-    for (int i = 0; r->workspace && i < r->workers; ++i) free(r->workspace[i]);
+    for (int i = 0; r->workspace && i < r->workers; ++i)
+        on_device(r) ? device_free(r->workspace[i]) : free(r->workspace[i]);
     free(r->workspace);
     raffle_plan_destroy(r->plan);
     memset(r, 0, sizeof *r);
@@ -49,9 +60,16 @@ raffle_launch runner_launch(const runner *r, int worker) {
 
 raffle_status runner_sample(const runner *r, int worker, const raffle_logits *logits, const raffle_params *params,
                             const raffle_result *result, int part, int parts, raffle_error *error) {
+    if (on_device(r)) return runner_sample_device(r, logits, params, 1, result, error);
     raffle_launch launch = runner_launch(r, worker);
     launch.part = part;
     launch.parts = parts > 1 ? parts : 0;
+    return raffle_sample(r->plan, logits, params, result, &launch, error);
+}
+
+raffle_status runner_enqueue(const runner *r, const raffle_logits *logits, const raffle_params *params,
+                             const raffle_result *result, raffle_error *error) {
+    const raffle_launch launch = runner_launch(r, 0);
     return raffle_sample(r->plan, logits, params, result, &launch, error);
 }
 
@@ -106,7 +124,33 @@ static void *share_run(void *given) {
     return NULL;
 }
 
+/* The whole job on the GPU. */
+static exit_code draw_on_device(const runner *r, const draw_job *job) {
+    raffle_error error = raffle_error_init();
+    raffle_logits logits = raffle_logits_init();
+    raffle_result result = raffle_result_init();
+    uint64_t *const position = malloc((size_t)job->draws * sizeof *position);
+    int32_t *const slot = calloc((size_t)job->rows, sizeof *slot);
+    exit_code code = EXIT_FINE;
+    if (position && slot) {
+        for (int64_t draw = 0; draw < job->draws; ++draw) position[draw] = job->position + (uint64_t)draw;
+        const raffle_params params = settings_params(&job->settings, position, slot);
+        logits.data = job->logits;
+        logits.rows = job->rows;
+        result.token = job->token;
+        result.row_flags = job->row_flags;
+        if (runner_sample_device(r, &logits, &params, job->draws, &result, &error)) code = complain_of(&error);
+    } else {
+        complain("out of memory");
+        code = EXIT_MACHINE;
+    }
+    free(slot);
+    free(position);
+    return code;
+}
+
 exit_code runner_draw(const runner *r, const draw_job *job) {
+    if (on_device(r)) return draw_on_device(r, job);
     const int64_t most = job->rows == 1 ? job->draws : job->rows;
     const int count = most < r->workers ? (int)most : r->workers;
     pthread_t *const threads = malloc((size_t)count * sizeof *threads);

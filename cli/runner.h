@@ -1,4 +1,6 @@
-/* runner.h - a plan with its workspaces and threads. The only place that calls raffle_sample. */
+/* runner.h - a plan with its workspaces and threads. The only place that calls raffle_sample.
+ *
+ * Plans on the GPU take the same calls with the same host memory; runner_device.c moves it there and back. */
 #ifndef RUNNER_H
 #define RUNNER_H
 
@@ -6,17 +8,18 @@
 
 typedef struct runner {
     raffle_plan *plan;
+    raffle_plan_desc desc;
     int workers; /* threads that may draw at the same time */
     size_t workspace_bytes;
-    void **workspace; /* [workers] */
+    void **workspace; /* [workers], where the plan computes */
 } runner;
 
-/* Makes the plan; complains and returns an exit code if that fails. */
+/* Makes the plan; complains and returns an exit code if that fails. A GPU has one worker. */
 exit_code runner_open(runner *runner, const raffle_plan_desc *desc, int workers);
 void runner_close(runner *runner);
 
-/* The plan that the options ask for, for rows of `vocab` tokens. */
-raffle_plan_desc runner_desc(const options *options, raffle_dtype dtype, int64_t vocab);
+/* The plan that the options ask for, for at most `rows` rows of `vocab` tokens in a call. */
+raffle_plan_desc runner_desc(const options *options, raffle_dtype dtype, int64_t vocab, int64_t rows);
 
 /* How worker number `worker` runs a call. */
 raffle_launch runner_launch(const runner *runner, int worker);
@@ -24,6 +27,15 @@ raffle_launch runner_launch(const runner *runner, int worker);
 /* raffle_sample with everything in host memory, by one worker: thread `part` of `parts`. */
 raffle_status runner_sample(const runner *runner, int worker, const raffle_logits *logits, const raffle_params *params,
                             const raffle_result *result, int part, int parts, raffle_error *error);
+
+/* raffle_sample with everything in memory of the GPU: enqueued, not waited for. */
+raffle_status runner_enqueue(const runner *runner, const raffle_logits *logits, const raffle_params *params,
+                             const raffle_result *result, raffle_error *error);
+
+/* What runner_sample does for plans on the GPU, `draws` times over the same logits, which are copied once. Draw d reads
+ * its positions from params->position + d and writes its tokens from result->token + d * rows on. Rows without gaps. */
+raffle_status runner_sample_device(const runner *runner, const raffle_logits *logits, const raffle_params *params,
+                                   int64_t draws, const raffle_result *result, raffle_error *error);
 
 /* What every row of a job is drawn with. */
 typedef struct settings {

@@ -219,14 +219,13 @@ static exit_code prepare(sampling *s) {
         complain("--rows: the file has %lld row%s", (long long)view->rows, view->rows == 1 ? "" : "s");
         return EXIT_USAGE;
     }
-    const raffle_plan_desc desc = runner_desc(o, s->dtype, view->cols);
+    const int64_t fit = BLOCK_BYTES / (int64_t)dtype_bytes(s->dtype) / view->cols;
+    s->block = fit < 1 ? 1 : fit > CHUNK ? CHUNK : fit;
+    const raffle_plan_desc desc = runner_desc(o, s->dtype, view->cols, s->block);
     exit_code code = runner_open(&s->runner, &desc, o->threads < 0 ? 1 : (int)o->threads);
     if (!code) code = vocab_open(&s->vocab, o->vocab, view->cols);
     if (code) return code;
-    const int64_t row_bytes = view->cols * (int64_t)dtype_bytes(s->dtype); /* the plan has checked the vocab */
-    s->block = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
-    if (s->block > CHUNK) s->block = CHUNK;
-    s->buffer = malloc((size_t)(s->block * row_bytes));
+    s->buffer = malloc((size_t)(s->block * view->cols) * dtype_bytes(s->dtype)); /* the plan has checked the vocab */
     s->token = malloc(CHUNK * sizeof *s->token);
     s->row_flags = calloc((size_t)s->block, sizeof *s->row_flags);
     s->count = malloc((size_t)view->cols * sizeof *s->count);

@@ -179,7 +179,6 @@ static exit_code report(const target *targets, int count) {
 exit_code command_selftest(const options *o) {
     target targets[TARGETS_MAX];
     file_bytes file = {(const char *)vectors_text, vectors_text_bytes};
-    if (o->backend == RAFFLE_CUDA && o->isas) return complain("--isa is for the CPU, --backend is cuda"), EXIT_USAGE;
     const int count = targets_of(o, targets);
     if (!count) return EXIT_MACHINE;
     exit_code code = o->vectors ? file_open(&file, o->vectors) : EXIT_FINE;

@@ -114,7 +114,8 @@ def ctest(folder, *selection, env=None, prefix=""):
     listed = re.search(r"Total Tests: (\d+)", must("list tests", ["ctest", "-N", *selection], cwd=ROOT / folder))
     if not listed or listed.group(1) == "0":
         raise StepFailed("there are no tests to run")
-    execute(["ctest", "--parallel", options.jobs, "--timeout", SECONDS_MAX, *selection], cwd=ROOT / folder, env=env)
+    _, said = execute(["ctest", "--parallel", options.jobs, "--timeout", SECONDS_MAX, *selection], cwd=ROOT / folder, env=env)
+    endings = dict(re.findall(r"^\s*\d+ - (\S+) \((.+?)\)", said, re.MULTILINE))  # of those that failed
     text = (ROOT / folder / "Testing/Temporary/LastTest.log").read_text(errors="replace")
     log.write(text)
     seen = 0
@@ -122,7 +123,9 @@ def ctest(folder, *selection, env=None, prefix=""):
         name, body = block.split("\n", 1)
         end = re.search(r"^<end of output>\nTest time = +([\d.]+) sec\n-+\n(.*)$", body, re.MULTILINE)
         lines = body.split("-" * 58 + "\n", 1)[-1].split("<end of output>")[0]
-        good = end is not None and end.group(2).startswith("Test Passed")
+        good = end is not None and end.group(2).startswith("Test Passed") and name not in endings
+        if not good:
+            lines += f"ended with: {endings.get(name, 'no result')}\n"
         count_output(prefix + name, lines, good, float(end.group(1)) if end else None)
         seen += 1
     if seen != int(listed.group(1)):
@@ -186,8 +189,7 @@ def step_fuzz():
             print("\n".join("        " + line for line in text.splitlines()[-30:]))
         fresh = tempfile.mkdtemp(dir=ROOT / "build-asan")
         command = [target, f"-max_total_time={options.fuzz_seconds}", "-timeout=20", "-max_len=512", "-len_control=0",
-                   "-rss_limit_mb=2048", "-print_final_stats=1",
-                   "-verbosity=0", f"-artifact_prefix={found}/", fresh, corpus]
+                   "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0", f"-artifact_prefix={found}/", fresh, corpus]
         live = open(LOGS / f"{target.name}.log", "w+")
         running.append((target.name, live, subprocess.Popen([str(c) for c in command], cwd=ROOT, stdout=live, stderr=live)))
         if len(running) % max(1, options.jobs) == 0:

@@ -1,5 +1,5 @@
-/* rows.c - prepare, weigh, cut, draw for one row. Compiled once per instruction set, with that set's
- * vec_*.h included first (-include); its only symbol is a table of functions.
+/* rows.c - one row on the CPU: the loops that cut.h asks for. Compiled once per instruction set, with that
+ * set's vec_*.h included first (-include); its only symbol is a table of functions.
  *
  * The row is read once to learn the largest logit of every group of 256 tokens. After that only groups
  * whose maximum says that they can matter are read again: one for greedy, some for top-k, min-p and a
@@ -8,284 +8,245 @@
 
 #include <limits.h>
 
-#include "logarithm.h"
-#include "order.h"
-#include "share.h"
-#include "weigh.h"
+#include "cut_types.h"
 
-/* How a row is weighed: at its temperature for the draw, at 1 for filters under RAFFLE_FILTERS_FIRST. */
-typedef struct weighing {
-    scale scale;
+/* A row on its way through the stages. */
+typedef struct work {
+    const struct loops *loops;
+    const cpu_row *row;
+    const cpu_scratch *scratch;
+    struct last_list *last;
     float best; /* the row's largest logit */
-    ref row;    /* its reference */
-} weighing;
+} work;
 
-static weighing weighing_make(float temperature, float best) {
-    weighing w = {scale_make(temperature), best, {0}};
-    w.row = ref_make(w.scale, best);
-    return w;
+/* What cut.h calls, and the scan before it. */
+typedef struct loops {
+    float (*scan)(const work *, int *nan);
+    listing (*list)(const work *, const weighing *, float low, float high);
+    listing (*sketch)(const work *, const weighing *);
+    uint64_t (*weigh)(const work *, const weighing *);
+    uint64_t (*weigh_kept)(const work *, const weighing *, cut);
+    float (*peak_bound)(const work *, int64_t count, float best);
+    int32_t (*tie)(const work *, float value, uint64_t count);
+    float (*list_threshold)(const work *, const listing *, quest);
+    uint64_t (*list_tickets)(const work *, const listing *, cut);
+    uint64_t (*list_larger)(const work *, const listing *, float);
+    int32_t (*draw_list)(const work *, const listing *, cut, uint64_t ticket);
+    int32_t (*draw_group)(const work *, const weighing *, cut, int whole, uint64_t ticket);
+} loops;
+
+static inline cut cut_above(float x) {
+    cut c = {float_of_order(order_of(x) + 1), INT32_MAX};
+    return c;
 }
 
-/* A group under a weighing. Its tokens' tickets are (weight >> right) << left. */
-typedef struct group_ref { ref ref; uint32_t below, left, right; } group_ref;
+/* ---- lists: tokens and tickets -------------------------------------------------------------------- */
 
-static inline group_ref group_ref_make(const weighing *w, float peak) {
-    group_ref g = {ref_make(w->scale, peak), 0, 0, 0};
-    g.below = ref_below(&w->row, w->best, &g.ref, peak);
-    g.left = g.below < TICKET_BITS ? TICKET_BITS - g.below : 0;
-    g.right = g.below > TICKET_BITS ? g.below - TICKET_BITS : 0;
-    return g;
-}
-
-/* What is left after the filters: logits above `low`, and those equal to it with an id up to tie_last. */
-typedef struct cut { float low; int32_t tie_last; } cut;
-static const cut KEEP_ALL = {-FLT_MAX, INT32_MAX};
-
-static inline int cut_keeps(cut c, float x, int64_t id) { return x > c.low || (x == c.low && id <= c.tie_last); }
-
-static inline cut cut_raise(cut c, float low) {
-    cut raised = {low, INT32_MAX};
-    return low > c.low ? raised : c;
-}
-
-/* Tokens with low < logit <= high: in s->list_* if they fit, and how many there are, what they weigh and
- * their range in any case; and the amount of all tokens above. */
-typedef struct listing {
-    float low, high, least, most;
-    uint64_t count, tickets, above_count, above_tickets;
-} listing;
-
-enum { GUESS_TOKENS = 1024 }; /* tokens looked at to guess a threshold */
-
-#include "row_kernels.h"
-
-/* ---- cut: thresholds ---------------------------------------------------------------------------- */
-
-/* Both filters that count ask one question: a token stays while the amount of strictly larger logits is
- * below `target`, the amount being tokens (top-k) or tickets (top-p). */
-typedef struct quest { uint64_t target; int in_tickets; } quest;
-
-static uint64_t amount_above(const cpu_scratch *s, const listing *l, quest q, float value) {
-    const float *x = s->list_x;
-    uint64_t sum = q.in_tickets ? l->above_tickets : l->above_count;
-    if (q.in_tickets)
-        for (uint64_t i = 0; i < l->count; ++i) sum += x[i] > value ? s->list_t[i] : 0;
-    else
-        for (uint64_t i = 0; i < l->count; ++i) sum += x[i] > value;
+/* How many of x[count] are above `value`. */
+static int64_t tokens_above(const float *x, int64_t count, float value) {
+    int64_t sum = 0, i = 0;
+    for (; i + V_LANES <= count; i += V_LANES) sum += __builtin_popcount(v_bits(v_gt(v_load_f32(x + i), v_set(value))));
+    for (; i < count; ++i) sum += x[i] > value;
     return sum;
 }
 
-/* The smallest value whose amount above is below the target, given that it lies in (low, most] of a list. */
-static float list_threshold(const cpu_scratch *s, const listing *l, quest q) {
-    uint32_t low = order_of(l->low), high = order_of(l->most);
+/* The sum of t[count] where x[count] is above `value`. */
+static uint64_t tickets_above(const float *x, const uint64_t *t, int64_t count, float value) {
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += x[i] > value ? t[i] : 0;
+    return sum;
+}
+
+/* Fills in the tickets of the listed tokens and returns their sum. Each step weighs V_LANES tokens like the
+ * first of them and goes on to the first that belongs to another group. */
+static uint64_t list_weigh(const cpu_scratch *s, int64_t count, const weighing *w) {
+    for (int lane = 0; lane < V_LANES; ++lane) { /* the last step reaches behind the list */
+        s->list_x[count + lane] = MINUS_INF;
+        s->list_id[count + lane] = INT32_MAX;
+    }
+    for (int64_t i = 0; i < count;) {
+        int32_t g = s->list_id[i] / GROUP;
+        group_ref r = group_ref_make(w, s->peak[g]);
+        vu weight = v_weigh(v_load_f32(s->list_x + i), &r.ref);
+        v_store_wide(s->list_t + i, v_shift(weight, r.right), r.left);
+        i += v_lead_below(s->list_id + i, (g + 1) * GROUP);
+    }
+    return tickets_above(s->list_x, s->list_t, count, MINUS_INF);
+}
+
+/* A listed token's tickets if a cut keeps it, else 0. Without branches: near the cut no one can guess them. */
+RAFFLE_FN uint64_t kept_tickets(const cpu_scratch *s, int64_t i, cut c) {
+    float x = s->list_x[i];
+    int keeps = (x > c.low) | ((x == c.low) & (s->list_id[i] <= c.tie_last));
+    return s->list_t[i] & (0 - (uint64_t)keeps);
+}
+
+/* The same of the listed tokens from `first` to before `end` together. */
+static uint64_t tickets_kept(const cpu_scratch *scratch, int64_t first, int64_t end, cut c) {
+    const cpu_scratch s = *scratch;
+    uint64_t sum = 0;
+    for (int64_t i = first; i < end; ++i) sum += kept_tickets(&s, i, c);
+    return sum;
+}
+
+/* ---- lists: what cut.h asks ------------------------------------------------------------------------ */
+
+/* A few tokens of a list, copied. */
+enum { FEW = 256 };
+typedef struct few {
+    float x[FEW + V_LANES];
+    int32_t from[FEW + V_LANES]; /* where they are in the list */
+    uint64_t t[FEW];
+} few;
+
+/* Copies the tokens with low < logit <= high, which are at most FEW, and returns how many there are. */
+static int64_t few_copy(few *f, const cpu_scratch *s, int64_t count, float low, float high) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < count; i += V_LANES) {
+        vf x = v_load_f32(s->list_x + i);
+        vm in = v_without(v_gt(x, v_set(low)), v_gt(x, v_set(high)));
+        if (v_bits(in)) found += v_pack(f->x + found, f->from + found, x, (int32_t)i, in);
+    }
+    while (found && f->from[found - 1] >= count) --found; /* the last vector reaches behind the list */
+    for (int64_t i = 0; i < found; ++i) f->t[i] = s->list_t[f->from[i]];
+    return found;
+}
+
+/* The smallest value whose amount above is below the target, by bisection: on the whole list until few tokens
+ * are left between the bounds, then on these. */
+static float list_threshold(const work *k, const listing *l, quest q) {
+    const cpu_scratch *s = k->scratch;
+    const float *x = s->list_x; /* the tokens looked at, */
+    const uint64_t *t = s->list_t;
+    int64_t count = (int64_t)l->count, over_low = count, over_high = 0; /* how many of them are above the bounds, */
+    uint64_t above = q.in_tickets ? l->above_tickets : l->above_count;  /* and the amount above all of them */
+    uint32_t low = order_of(l->low), high = order_of(l->high < k->best ? l->high : k->best);
+    few f;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (amount_above(s, l, q, float_of_order(middle)) < q.target) high = middle;
-        else low = middle;
+        float value = float_of_order(middle);
+        int64_t over = tokens_above(x, count, value);
+        if (above + (q.in_tickets ? tickets_above(x, t, count, value) : (uint64_t)over) < q.target) {
+            high = middle;
+            over_high = over;
+        } else {
+            low = middle;
+            over_low = over;
+        }
+        if (x == s->list_x && over_low - over_high <= FEW) {
+            float top = float_of_order(high);
+            above += q.in_tickets ? tickets_above(x, t, count, top) : (uint64_t)over_high;
+            count = few_copy(&f, s, count, float_of_order(low), top);
+            x = f.x;
+            t = f.t;
+        }
     }
     return float_of_order(high);
 }
 
-static int list_answers(const cpu_scratch *s, const listing *l, quest q) {
-    uint64_t above = q.in_tickets ? l->above_tickets : l->above_count;
-    uint64_t with = above + (q.in_tickets ? l->tickets : l->count);
-    return l->count <= (uint64_t)s->list_max && above < q.target && with >= q.target;
+static uint64_t list_tickets(const work *k, const listing *l, cut c) {
+    return tickets_kept(k->scratch, 0, (int64_t)l->count, c);
 }
 
-static inline float just_below(float x) { return float_of_order(order_of(x) - 1); }
+static uint64_t list_larger(const work *k, const listing *l, float x) {
+    return (uint64_t)tokens_above(k->scratch->list_x, (int64_t)l->count, x);
+}
 
-/* The k-th largest group maximum: at least k tokens are as large. -FLT_MAX if there are fewer groups. */
-static float peak_bound(const cpu_scratch *s, int64_t k, float best) {
-    uint32_t low = order_of(-FLT_MAX), high = order_of(best) + 1;
-    if (k > s->groups) return -FLT_MAX;
-    while (high - low > 1) { /* at least k maxima are >= low, fewer are >= high */
+static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t ticket) {
+    const cpu_scratch *s = k->scratch;
+    int64_t i = 0;
+    for (; i + FEW < (int64_t)l->count; i += FEW) {
+        uint64_t held = tickets_kept(s, i, i + FEW, c);
+        if (ticket < held) break;
+        ticket -= held;
+    }
+    for (;; ++i) {
+        uint64_t held = kept_tickets(s, i, c);
+        if (ticket < held) return s->list_id[i];
+        ticket -= held;
+    }
+}
+
+/* A value that at least `count` group maxima reach, and not many more. */
+static float peak_bound(const work *k, int64_t count, float best) {
+    const cpu_scratch *s = k->scratch;
+    const uint32_t least = order_of(-FLT_MAX);
+    uint32_t high = order_of(best) + 1, low = high;
+    int64_t padded = (s->groups + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, found = 0;
+    if (count > s->groups) return -FLT_MAX;
+    for (uint64_t step = 1u << 21; found < count && low > least; step *= 4) { /* down, faster and faster, */
+        high = low;
+        low = high - least > step ? high - (uint32_t)step : least;
+        found = tokens_above(s->peak, padded, float_of_order(low - 1));
+    }
+    while (high - low > 1 && found > count + count / 8) { /* and back: enough are >= low, too few >= high */
         uint32_t middle = low + (high - low) / 2;
-        float value = float_of_order(middle);
-        int32_t found = 0;
-        for (int64_t g = 0; g < s->groups; ++g) found += s->peak[g] >= value;
-        if (found >= k) low = middle;
-        else high = middle;
+        int64_t reach = tokens_above(s->peak, padded, float_of_order(middle - 1));
+        if (reach < count) {
+            high = middle;
+        } else {
+            low = middle;
+            found = reach;
+        }
     }
     return float_of_order(low);
 }
 
-/* Narrows (low, high] to where the threshold probably lies, judging by a sketch of the row. */
-static void guess_threshold(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, quest q,
-                            uint64_t mass, float *low, float *high) {
-    listing sketch = k->sketch(row, s, w);
-    double share = (double)sketch.count / (double)row->vocab, wanted, slack;
-    if (q.in_tickets) { /* estimated from below the threshold, where no single token weighs much */
-        double under = (double)(mass - q.target) * share;
-        wanted = (double)sketch.tickets - under;
-        slack = 0.15 * under;
-    } else {
-        wanted = (double)q.target * share;
-        slack = 0.1 * wanted + 24.0;
-    }
-    quest more = {(uint64_t)(wanted + slack > 1.0 ? wanted + slack : 1.0), q.in_tickets};
-    quest less = {(uint64_t)(wanted - slack > 1.0 ? wanted - slack : 1.0), q.in_tickets};
-    *low = just_below(list_threshold(s, &sketch, more));
-    *high = list_threshold(s, &sketch, less);
+/* ---- the last list --------------------------------------------------------------------------------- */
+
+/* The list that is still in the scratch and the scale it was weighed with. If it has an upper end, mass[] holds
+ * the tickets above: for a cut between its ends, every group is weighed already but for its listed tokens. */
+typedef struct last_list {
+    listing list; /* not complete: there is none */
+    float c, c_low;
+} last_list;
+
+static void last_clear(last_list *last) { last->list.complete = 0; }
+
+static void last_keep(last_list *last, const listing *l, const weighing *w) {
+    last_list kept = {*l, w->scale.c, w->scale.c_low};
+    *last = kept;
 }
 
-/* The threshold of a quest. `first` is the number of group maxima whose tokens are tried first. On return
- * *l covers everything above the threshold if l->high is +inf. */
-static float row_threshold(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, quest q,
-                           int64_t first, uint64_t mass, listing *l) {
-    float bound = peak_bound(s, first, w->best);
-    if (bound > -FLT_MAX) {
-        *l = k->list(row, s, w, just_below(bound), PLUS_INF);
-        if (list_answers(s, l, q)) return list_threshold(s, l, q);
-    }
-    /* low and high close in on the threshold: the amount above low is >= target, above high < target. */
-    float low = MINUS_INF, high = w->best, guess_low = low, guess_high = high;
-    guess_threshold(k, row, s, w, q, mass, &guess_low, &guess_high);
-    if (!q.in_tickets && q.target * 2 < (uint64_t)s->list_max) guess_high = PLUS_INF;
-    for (;;) {
-        *l = k->list(row, s, w, guess_low, guess_high);
-        if (list_answers(s, l, q)) return list_threshold(s, l, q);
-        uint64_t above = q.in_tickets ? l->above_tickets : l->above_count;
-        uint64_t with = above + (q.in_tickets ? l->tickets : l->count);
-        if (above >= q.target) {
-            low = guess_high;
-        } else if (with < q.target) { /* everything down to guess_low stays */
-            if (guess_low == MINUS_INF) return -FLT_MAX;
-            high = guess_low;
-        } else { /* inside, but too many for the list */
-            if (l->least == l->most) return l->least;
-            low = just_below(l->least);
-            high = l->most;
-        }
-        uint32_t a = order_of(low), b = order_of(high);
-        if (b - a <= 1) return high;
-        guess_low = float_of_order(a + (b - a) / 2);
-        guess_high = high;
-    }
+static int last_covers(const last_list *last, const weighing *w, cut c) {
+    const listing *l = &last->list;
+    int within = l->complete && l->high < PLUS_INF && l->low < c.low && c.low <= l->high;
+    return within && last->c == w->scale.c && last->c_low == w->scale.c_low;
 }
 
-/* What min-p keeps: exp((x - best) / T) >= min_p. */
-static float min_p_low(const cpu_row *row, float best) {
-    if (!(row->min_p < 1.0f)) return best;
-    double temperature = row->flags & RAFFLE_FILTERS_FIRST ? 1.0 : (double)row->temperature;
-    float low = float_at_least((double)best + temperature * natural_log((double)row->min_p));
-    return low > -FLT_MAX ? low : -FLT_MAX;
-}
-
-static uint64_t list_tickets(const cpu_scratch *s, const listing *l, cut c) {
-    uint64_t sum = 0;
-    for (uint64_t i = 0; i < l->count; ++i) sum += cut_keeps(c, s->list_x[i], s->list_id[i]) ? s->list_t[i] : 0;
+/* Adds the listed tokens that a cut keeps to mass[] and returns the sum of mass[]. */
+static uint64_t last_weigh(last_list *last, const cpu_scratch *s, cut c) {
+    uint64_t sum = last->list.above_tickets;
+    for (int64_t i = 0, count = (int64_t)last->list.count; i < count;) {
+        int32_t g = s->list_id[i] / GROUP;
+        uint64_t tickets = 0;
+        for (; i < count && s->list_id[i] < (g + 1) * GROUP; ++i) tickets += kept_tickets(s, i, c);
+        s->mass[g] += tickets;
+        sum += tickets;
+    }
+    last_clear(last);
     return sum;
 }
 
-/* Whether the list holds every token that the cut keeps. */
-static int list_covers(const cpu_scratch *s, const listing *l, cut c) {
-    return l->high == PLUS_INF && l->low < c.low && l->count <= (uint64_t)s->list_max;
-}
+#include "row_kernels.h"
 
-static uint64_t tickets_kept(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, const listing *l,
-                             cut c) {
-    return list_covers(s, l, c) ? list_tickets(s, l, c) : k->weigh_kept(row, s, w, c);
-}
-
-/* All filters as one cut. *l is a list that may cover what is kept, *row_tickets the row's mass if needed. */
-static cut row_cut(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, listing *l,
-                   uint64_t *row_tickets) {
-    cut c = KEEP_ALL;
-    int top_k = row->top_k > 0 && row->top_k < row->vocab, top_p = row->top_p < 1.0f, min_p = row->min_p > 0.0f;
-    int min_p_first = min_p && !(row->flags & RAFFLE_MIN_P_LAST);
-    if (min_p_first) {
-        c = cut_raise(c, min_p_low(row, w->best));
-        *l = k->list(row, s, w, just_below(c.low), PLUS_INF);
-    }
-    if (top_k && !(min_p_first && l->count <= (uint64_t)row->top_k)) {
-        quest q = {(uint64_t)row->top_k, 0};
-        float low = min_p_first && list_answers(s, l, q) ? list_threshold(s, l, q)
-                                                         : row_threshold(k, row, s, w, q, row->top_k, 0, l);
-        c = cut_raise(c, low);
-        if (row->flags & RAFFLE_TOP_K_EXACT && c.low == low) {
-            uint64_t larger = l->above_count;
-            for (uint64_t i = 0; i < l->count && l->count <= (uint64_t)s->list_max; ++i) larger += s->list_x[i] > low;
-            if (l->count > (uint64_t)s->list_max) larger = k->list(row, s, w, low, PLUS_INF).count;
-            c.tie_last = k->tie(row, s, low, (uint64_t)row->top_k - larger);
-        }
-    }
-    if (top_p) {
-        int whole = row->flags & RAFFLE_TOP_P_JOINT || !(top_k || min_p_first);
-        uint64_t mass = whole ? *row_tickets = k->weigh(row, s, w) : tickets_kept(k, row, s, w, l, c);
-        quest q = {share_of(row->top_p, mass), 1};
-        if (list_covers(s, l, c)) { /* only the list's tokens can stay */
-            listing kept = *l;
-            kept.low = just_below(c.low);
-            if (list_tickets(s, l, c) >= q.target) c = cut_raise(c, list_threshold(s, &kept, q));
-        } else {
-            c = cut_raise(c, row_threshold(k, row, s, w, q, 64, mass, l));
-        }
-    }
-    if (min_p && !min_p_first) c = cut_raise(c, min_p_low(row, w->best));
-    return c;
-}
-
-/* ---- draw --------------------------------------------------------------------------------------- */
-
-static int32_t draw_list(const cpu_scratch *s, cut c, uint64_t ticket) {
-    for (uint64_t i = 0;; ++i) {
-        if (!cut_keeps(c, s->list_x[i], s->list_id[i])) continue;
-        if (ticket < s->list_t[i]) return s->list_id[i];
-        ticket -= s->list_t[i];
-    }
-}
-
-/* The token that holds ticket number `ticket` of mass[], which row_weigh (`whole`) or row_weigh_kept made. */
-static int32_t draw_group(const kernels *k, const cpu_row *row, const cpu_scratch *s, const weighing *w, cut c, int whole,
-                          uint64_t ticket) {
-    int64_t g = 0;
-    for (; ticket >= s->mass[g]; ++g) ticket -= s->mass[g];
-    group_ref r = group_ref_make(w, s->peak[g]);
-    float x[GROUP];
-    uint32_t weight[GROUP];
-    k->expand(row, g, &r.ref, x, weight);
-    uint64_t left = whole ? weight_of(ticket, r.below) : ticket;
-    for (int32_t j = 0, first = (int32_t)(g * GROUP);; ++j) {
-        uint64_t held = whole ? weight[j] : (uint64_t)(weight[j] >> r.right) << r.left;
-        if (!cut_keeps(c, x[j], first + j)) continue;
-        if (left < held) return first + j;
-        left -= held;
-    }
-}
-
-static cpu_answer row_sample(const kernels *k, const cpu_row *row, const cpu_scratch *s) {
-    cpu_answer answer = {RAFFLE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0};
-    if (k->scan(row, s)) answer.row_flags |= RAFFLE_ROW_NAN;
-    float best = MINUS_INF;
-    for (int64_t g = 0; g < s->groups; ++g) best = s->peak[g] > best ? s->peak[g] : best;
-    if (best == PLUS_INF) answer.row_flags |= RAFFLE_ROW_INF;
-    if (best == MINUS_INF) {
-        answer.row_flags |= RAFFLE_ROW_EMPTY;
-        return answer;
-    }
-    if (row->temperature < GREEDY_BELOW || row->top_k == 1 || row->top_p <= 0.0f) {
-        answer.greedy = 1;
-        answer.threshold = best;
-        answer.token = answer.tie_last = k->tie(row, s, best, 1);
-        return answer;
-    }
-    weighing draw = weighing_make(row->temperature, best), filter = draw;
-    if (row->flags & RAFFLE_FILTERS_FIRST) filter = weighing_make(1.0f, best);
-    listing l = {0};
-    cut c = row_cut(k, row, s, &filter, &l, &answer.row_tickets);
-    int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX;
-    int listed = !whole && filter.scale.c == draw.scale.c && list_covers(s, &l, c);
-    answer.draw_tickets = listed  ? list_tickets(s, &l, c)
-                          : whole ? k->weigh(row, s, &draw)
-                                  : k->weigh_kept(row, s, &draw, c);
-    answer.drawn = ticket_drawn(row->seed, row->position, answer.draw_tickets);
-    answer.token = listed ? draw_list(s, c, answer.drawn) : draw_group(k, row, s, &draw, c, whole, answer.drawn);
-    answer.threshold = c.low;
-    answer.tie_last = c.tie_last;
-    return answer;
-}
+#include "cut.h"
 
 /* ---- the table ---------------------------------------------------------------------------------- */
+
+static cpu_answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
+    int nan = 0;
+    last_list last;
+    last_clear(&last);
+    work k = {set, row, s, &last, MINUS_INF};
+    row_params p = {row->temperature, row->top_p, row->min_p, row->top_k,
+                    row->flags,       row->vocab, row->seed,  row->position};
+    k.best = set->scan(&k, &nan);
+    answer a = row_answer(&k, &p, k.best);
+    uint32_t flags = a.row_flags | (nan ? RAFFLE_ROW_NAN : 0);
+    cpu_answer told = {a.token, flags, a.greedy, a.threshold, a.tie_last, a.row_tickets, a.draw_tickets, a.drawn};
+    return told;
+}
 
 #define DEFINE_SAMPLE(dtype)                                                                                           \
     static cpu_answer sample_##dtype(const cpu_row *row, const cpu_scratch *s) {                                       \

@@ -16,10 +16,12 @@ typedef struct cpu_row {
     uint64_t seed, position;
 } cpu_row;
 
+enum { PEAK_PAD = RAFFLE_WORKSPACE_ALIGN / 4 }; /* the blocks of a workspace are padded to this many floats */
+
 /* Workspace of one call, cut out by scratch_carve:
  *   | peak [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] | */
 typedef struct cpu_scratch {
-    float *peak;     /* largest logit of each group */
+    float *peak;     /* largest logit of each group, and -inf up to a multiple of PEAK_PAD */
     uint64_t *mass;  /* weight or tickets of each group */
     int64_t groups;
     uint64_t *list_t; /* a list of tokens, ascending by id: tickets, logits, ids */

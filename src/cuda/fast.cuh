@@ -72,6 +72,7 @@ template <class type> __device__ __forceinline__ uint64_t fast_mass(work<type> &
         k.state = MASS_TICKETS;
         k.total = total;
     }
+    __syncthreads();
     return total;
 }
 
@@ -230,7 +231,7 @@ __device__ __forceinline__ bool fast_filtered(work<type> &k, const rules &r, con
         key[i] = threadIdx.x + i * BLOCK_THREADS < n ? order_of(__uint_as_float(key[i])) : 0; /* 0 is no float's key */
     if (threadIdx.x == 0) k.count = k.pieces = 0;
     uint64_t mass = 0, unused;
-    if (r.row_mass) mass = fast_mass(k, best, &unused); /* has barriers */
+    if (r.row_mass) mass = fast_mass(k, best, &unused); /* ends with a barrier */
     else __syncthreads();
     /* Everything that can stay is at or above the bound. */
     const int wanted = r.top_k ? p.top_k : TOP_P_FIRST;
@@ -282,6 +283,8 @@ __device__ __forceinline__ bool fast_filtered(work<type> &k, const rules &r, con
         if (!r.top_k && !r.min_p_first && sum < target) return false;
 #pragma unroll
         for (int j = 0; j < OWN; ++j) kept[j] = kept[j] && larger_tickets[j] < target;
+    } else {
+        __syncthreads(); /* all have read the tickets that change now */
     }
     sum = 0;
 #pragma unroll

@@ -98,6 +98,7 @@ template <class type> struct work {
             for (int i = 0; i < BLOCK_WARPS; ++i) most = max(most, block.of_warp[i]);
             row_best = float_of_order((uint32_t)(most >> 32));
             best_group = (int)~(uint32_t)most;
+            token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
             keys_here = false;
             all_near = near;
         }

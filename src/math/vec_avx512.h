@@ -9,6 +9,7 @@
 
 #define V_ISA_NAME avx512
 #define V_LANES 16
+#define V_CHAINS 8
 
 typedef __m512 vf;
 typedef __m512i vu;
@@ -30,7 +31,12 @@ RAFFLE_FN vu v_where(vm m, vu a) { return _mm512_maskz_mov_epi32(m, a); }
 RAFFLE_FN vu v_set_u(uint32_t a) { return _mm512_set1_epi32((int)a); }
 RAFFLE_FN vm v_ge(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 
-RAFFLE_FN vf v_load_f32(const void *p) { return _mm512_loadu_ps(p); }
+/* The empty statement keeps gcc from reading memory again for every use of what was read. */
+RAFFLE_FN vf v_load_f32(const void *p) {
+    __m512 a = _mm512_loadu_ps(p);
+    __asm__("" : "+v"(a));
+    return a;
+}
 RAFFLE_FN vf v_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 RAFFLE_FN vf v_load_bf16(const void *p) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
@@ -39,34 +45,78 @@ RAFFLE_FN vf v_load_bf16(const void *p) {
 RAFFLE_FN void v_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 RAFFLE_FN void v_store_u(uint32_t *p, vu a) { _mm512_storeu_si512(p, a); }
 
-RAFFLE_FN vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-RAFFLE_FN float v_peak(vf a) {
-    __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
-    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
-    return _mm_cvtss_f32(_mm_max_ss(q, _mm_shuffle_ps(q, q, 1)));
-}
+RAFFLE_FN float v_peak(vf a) { return _mm512_reduce_max_ps(a); }
 RAFFLE_FN vm v_gt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 RAFFLE_FN vm v_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-RAFFLE_FN vm v_nan(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
-RAFFLE_FN vm v_and(vm a, vm b) { return _kand_mask16(a, b); }
-RAFFLE_FN vm v_or(vm a, vm b) { return _kor_mask16(a, b); }
-RAFFLE_FN vm v_none(void) { return 0; }
+RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return _mm512_mask_cmp_ps_mask(m, a, b, _CMP_ORD_Q); }
+RAFFLE_FN vm v_and(vm a, vm b) { return (vm)(a & b); }
+RAFFLE_FN vm v_without(vm a, vm b) { return (vm)(a & ~b); }
+RAFFLE_FN vm v_every(void) { return 0xffff; }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 RAFFLE_FN uint32_t v_bits(vm m) { return m; }
 RAFFLE_FN vm v_mask(uint32_t bits) { return (vm)bits; }
-RAFFLE_FN vu v_shift(vu a, uint32_t n) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128((int)n)); }
+RAFFLE_FN vu v_shift(vu a, uint32_t n) { return _mm512_srlv_epi32(a, _mm512_set1_epi32((int)n)); }
 
-typedef struct vsum { __m512i even, odd; } vsum;
-RAFFLE_FN vsum v_sum_zero(void) {
-    vsum s = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    return s;
+RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
+    __m512i both = _mm512_castps_si512(v_load_f32(p));
+    *a = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    *b = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
 }
-RAFFLE_FN vsum v_sum_add(vsum s, vu a) {
-    s.even = _mm512_add_epi64(s.even, _mm512_and_si512(a, _mm512_set1_epi64(0xffffffff)));
-    s.odd = _mm512_add_epi64(s.odd, _mm512_srli_epi64(a, 32));
-    return s;
+
+/* Four vectors folded to one lane each: halves of two side by side, quarters of four, then each quarter in itself. */
+#define FOLD_FOUR(name, op)                                                                                            \
+    RAFFLE_FN __m128 name(vf a, vf b, vf c, vf d) {                                                                    \
+        vf ab = op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));                                \
+        vf cd = op(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));                                \
+        vf q = op(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));                             \
+        q = op(q, _mm512_permute_ps(q, 0x4e));                                                                         \
+        q = op(q, _mm512_permute_ps(q, 0xb1));                                                                         \
+        return _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, q));                                            \
+    }
+RAFFLE_FN vu v_add_u(vu a, vu b) { return _mm512_add_epi32(a, b); }
+RAFFLE_FN vf as_f(vu a) { return _mm512_castsi512_ps(a); }
+RAFFLE_FN vf add_bits(vf a, vf b) { return as_f(v_add_u(_mm512_castps_si512(a), _mm512_castps_si512(b))); }
+FOLD_FOUR(fold_max, v_max)
+FOLD_FOUR(fold_add, v_add)
+FOLD_FOUR(fold_add_bits, add_bits)
+RAFFLE_FN void v_store_peaks(float *p, vf a, vf b, vf c, vf d) { _mm_storeu_ps(p, fold_max(a, b, c, d)); }
+RAFFLE_FN void v_store_totals(float *p, vf a, vf b, vf c, vf d) { _mm_storeu_ps(p, fold_add(a, b, c, d)); }
+RAFFLE_FN void v_store_totals_u(uint32_t *p, vu a, vu b, vu c, vu d) {
+    _mm_storeu_si128((__m128i *)p, _mm_castps_si128(fold_add_bits(as_f(a), as_f(b), as_f(c), as_f(d))));
 }
-RAFFLE_FN uint64_t v_sum_total(vsum s) { return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(s.even, s.odd)); }
+
+/* Short stores where they suffice: long ones mostly cross a cache line. */
+RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
+    __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512 packed = _mm512_maskz_compress_ps(m, a);
+    __m512i ids = _mm512_maskz_compress_epi32(m, _mm512_add_epi32(_mm512_set1_epi32(first), lane));
+    int count = __builtin_popcount(m);
+    _mm_storeu_ps(x, _mm512_castps512_ps128(packed));
+    _mm_storeu_si128((__m128i *)id, _mm512_castsi512_si128(ids));
+    if (count > 4) {
+        _mm512_storeu_ps(x, packed);
+        _mm512_storeu_si512(id, ids);
+    }
+    return count;
+}
+
+RAFFLE_FN int v_lead_below(const int32_t *p, int32_t bound) {
+    return __builtin_ctz(~(uint32_t)_mm512_cmplt_epi32_mask(_mm512_loadu_si512(p), _mm512_set1_epi32(bound)));
+}
+RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) {
+    __m128i n = _mm_cvtsi32_si128((int)left);
+    _mm512_storeu_si512(p, _mm512_sll_epi64(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(a)), n));
+    _mm512_storeu_si512(p + 8, _mm512_sll_epi64(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(a, 1)), n));
+}
+
+RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return _mm512_mask_add_epi32(a, m, a, b); }
+RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return _mm512_mask_add_ps(a, m, a, b); }
+RAFFLE_FN uint32_t v_total_u(vu a) { /* not _mm512_reduce_add_epi32: gcc adds its last two lanes as int */
+    __m256i h = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+    __m128i q = _mm_add_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+    q = _mm_add_epi32(q, _mm_shuffle_epi32(q, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
+}
+RAFFLE_FN float v_total(vf a) { return _mm512_reduce_add_ps(a); }
 
 #endif

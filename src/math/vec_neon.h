@@ -9,6 +9,7 @@
 
 #define V_ISA_NAME neon
 #define V_LANES 4
+#define V_CHAINS 8
 
 typedef float32x4_t vf;
 typedef uint32x4_t vu;
@@ -38,14 +39,13 @@ RAFFLE_FN vf v_load_bf16(const void *p) {
 RAFFLE_FN void v_store(float *p, vf a) { vst1q_f32(p, a); }
 RAFFLE_FN void v_store_u(uint32_t *p, vu a) { vst1q_u32(p, a); }
 
-RAFFLE_FN vf v_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 RAFFLE_FN float v_peak(vf a) { return vmaxvq_f32(a); }
 RAFFLE_FN vm v_gt(vf a, vf b) { return vcgtq_f32(a, b); }
 RAFFLE_FN vm v_eq(vf a, vf b) { return vceqq_f32(a, b); }
-RAFFLE_FN vm v_nan(vf a, vf b) { return vmvnq_u32(vandq_u32(vceqq_f32(a, a), vceqq_f32(b, b))); }
+RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return vandq_u32(m, vandq_u32(vceqq_f32(a, a), vceqq_f32(b, b))); }
 RAFFLE_FN vm v_and(vm a, vm b) { return vandq_u32(a, b); }
-RAFFLE_FN vm v_or(vm a, vm b) { return vorrq_u32(a, b); }
-RAFFLE_FN vm v_none(void) { return vdupq_n_u32(0); }
+RAFFLE_FN vm v_without(vm a, vm b) { return vbicq_u32(a, b); }
+RAFFLE_FN vm v_every(void) { return vdupq_n_u32(0xffffffff); }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
 RAFFLE_FN uint32_t v_bits(vm m) {
     const uint32_t bit[4] = {1, 2, 4, 8};
@@ -58,9 +58,47 @@ RAFFLE_FN vm v_mask(uint32_t bits) {
 }
 RAFFLE_FN vu v_shift(vu a, uint32_t n) { return n < 32 ? vshlq_u32(a, vdupq_n_s32(-(int32_t)n)) : vdupq_n_u32(0); }
 
-typedef uint64x2_t vsum;
-RAFFLE_FN vsum v_sum_zero(void) { return vdupq_n_u64(0); }
-RAFFLE_FN vsum v_sum_add(vsum s, vu a) { return vpadalq_u32(s, a); }
-RAFFLE_FN uint64_t v_sum_total(vsum s) { return vaddvq_u64(s); }
+RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
+    uint16x8_t both = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)p));
+    *a = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(both), 16));
+    *b = vreinterpretq_f32_u32(vshll_high_n_u16(both, 16));
+}
+
+RAFFLE_FN void v_store_peaks(float *p, vf a, vf b, vf c, vf d) {
+    vst1q_f32(p, vpmaxq_f32(vpmaxq_f32(a, b), vpmaxq_f32(c, d)));
+}
+
+RAFFLE_FN void v_store_totals(float *p, vf a, vf b, vf c, vf d) {
+    vst1q_f32(p, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
+}
+RAFFLE_FN void v_store_totals_u(uint32_t *p, vu a, vu b, vu c, vu d) {
+    vst1q_u32(p, vpaddq_u32(vpaddq_u32(a, b), vpaddq_u32(c, d)));
+}
+
+RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
+    float lanes[V_LANES];
+    int count = 0;
+    v_store(lanes, a);
+    for (uint32_t bits = v_bits(m); bits; bits &= bits - 1, ++count) {
+        x[count] = lanes[__builtin_ctz(bits)];
+        id[count] = first + __builtin_ctz(bits);
+    }
+    return count;
+}
+
+RAFFLE_FN int v_lead_below(const int32_t *p, int32_t bound) {
+    return __builtin_ctz(~v_bits(vcltq_s32(vld1q_s32(p), vdupq_n_s32(bound))));
+}
+RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) {
+    int64x2_t n = vdupq_n_s64((int64_t)left);
+    vst1q_u64(p, vshlq_u64(vmovl_u32(vget_low_u32(a)), n));
+    vst1q_u64(p + 2, vshlq_u64(vmovl_high_u32(a), n));
+}
+
+RAFFLE_FN vu v_add_u(vu a, vu b) { return vaddq_u32(a, b); }
+RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return vaddq_u32(a, vandq_u32(m, b)); }
+RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return vaddq_f32(a, vbslq_f32(m, b, vdupq_n_f32(0.0f))); }
+RAFFLE_FN uint32_t v_total_u(vu a) { return vaddvq_u32(a); }
+RAFFLE_FN float v_total(vf a) { return vaddvq_f32(a); }
 
 #endif

@@ -48,6 +48,8 @@ RAFFLE_FN vm v_ge(vf a, vf b) { return a >= b; } /* false if either is NaN */
 
 #if !defined(__CUDACC__) /* from here on: what only src/cpu/rows.c uses */
 
+#define V_CHAINS 2 /* vectors weighed side by side: as many as the registers allow; even, and divides GROUP / V_LANES */
+
 RAFFLE_FN vf v_load_f32(const void *p) {
     float x;
     memcpy(&x, p, sizeof x);
@@ -66,24 +68,48 @@ RAFFLE_FN vf v_load_bf16(const void *p) {
 RAFFLE_FN void v_store(float *p, vf a) { *p = a; }
 RAFFLE_FN void v_store_u(uint32_t *p, vu a) { *p = a; }
 
-RAFFLE_FN vf v_min(vf a, vf b) { return a < b ? a : b; } /* the smaller; b if a is NaN */
-RAFFLE_FN float v_peak(vf a) { return a; }               /* the largest lane; no lane is NaN */
+RAFFLE_FN float v_peak(vf a) { return a; } /* the largest lane; no lane is NaN */
 RAFFLE_FN vm v_gt(vf a, vf b) { return a > b; }
 RAFFLE_FN vm v_eq(vf a, vf b) { return a == b; }
-RAFFLE_FN vm v_nan(vf a, vf b) { return a != a || b != b; } /* where either is NaN */
+RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return m & (a == a) & (b == b); } /* m, less where a or b is NaN */
 RAFFLE_FN vm v_and(vm a, vm b) { return a & b; }
-RAFFLE_FN vm v_or(vm a, vm b) { return a | b; }
-RAFFLE_FN vm v_none(void) { return 0; }
+RAFFLE_FN vm v_without(vm a, vm b) { return a & !b; }
+RAFFLE_FN vm v_every(void) { return 1; }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 RAFFLE_FN uint32_t v_bits(vm m) { return (uint32_t)m; } /* lane i as bit i */
 RAFFLE_FN vm v_mask(uint32_t bits) { return bits & 1; }  /* bit i to lane i; higher bits are ignored */
 RAFFLE_FN vu v_shift(vu a, uint32_t n) { return n < 32 ? a >> n : 0; }
 
-/* A sum of u32 lanes in 64 bits. */
-typedef uint64_t vsum;
-RAFFLE_FN vsum v_sum_zero(void) { return 0; }
-RAFFLE_FN vsum v_sum_add(vsum s, vu a) { return s + a; }
-RAFFLE_FN uint64_t v_sum_total(vsum s) { return s; }
+/* 2 V_LANES tokens in any order. */
+RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
+    *a = v_load_bf16(p);
+    *b = v_load_bf16((const char *)p + 2);
+}
+
+/* The largest lane, the sum of the lanes (floats in any order, integers modulo 2^32), of each of four vectors. */
+#define STORE_FOUR(name, lane)                                                                                         \
+    RAFFLE_FN void name(lane *p, lane a, lane b, lane c, lane d) { p[0] = a, p[1] = b, p[2] = c, p[3] = d; }
+STORE_FOUR(v_store_peaks, float)
+STORE_FOUR(v_store_totals, float)
+STORE_FOUR(v_store_totals_u, uint32_t)
+
+/* Writes the lanes of a that are in m, and first + their number, side by side; returns how many. May
+ * write anything behind them, up to V_LANES in all. */
+RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
+    *x = a;
+    *id = first;
+    return m;
+}
+
+/* How many of V_LANES integers come before the first that is not below the bound. */
+RAFFLE_FN int v_lead_below(const int32_t *p, int32_t bound) { return *p < bound; }
+RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) { *p = (uint64_t)a << left; }
+
+RAFFLE_FN vu v_add_u(vu a, vu b) { return a + b; }
+RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return m ? a + b : a; } /* a + b in m, a elsewhere */
+RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return m ? a + b : a; }
+RAFFLE_FN uint32_t v_total_u(vu a) { return a; } /* the sum of all lanes, modulo 2^32 */
+RAFFLE_FN float v_total(vf a) { return a; }      /* the sum of all lanes, in any order */
 
 #endif
 #endif

@@ -52,15 +52,26 @@ typedef struct ref {
     float low;        /* a logit (TALL: a difference) below weighs nothing */
 } ref;
 
+/* The formulas are written for `count` vectors side by side, each step for all of them before the next: the steps
+ * of one vector wait for each other. `count` is a compile-time constant, at most V_CHAINS. */
+#ifndef V_CHAINS
+#define V_CHAINS 1
+#endif
+
 /* 2^r for r in [0, 1], less one part in 1024 so that it stays below 2: a factor that all weights share.
  * Monotone: every step is. Coefficients and their error: dev/exp2. */
+RAFFLE_FN void v_exp2s(vf *p, const vf *r, int count) {
+    for (int i = 0; i < count; ++i) p[i] = v_fma(v_set(0x1.e858d2p-10f), r[i], v_set(0x1.275f9cp-7f));
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(0x1.c8a060p-5f));
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(0x1.eb6136p-3f));
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(0x1.628bfcp-1f));
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(0x1.ff8p-1f));
+}
+
 RAFFLE_FN vf v_exp2(vf r) {
-    vf p = v_set(0x1.e858d2p-10f);
-    p = v_fma(p, r, v_set(0x1.275f9cp-7f));
-    p = v_fma(p, r, v_set(0x1.c8a060p-5f));
-    p = v_fma(p, r, v_set(0x1.eb6136p-3f));
-    p = v_fma(p, r, v_set(0x1.628bfcp-1f));
-    return v_fma(p, r, v_set(0x1.ff8p-1f));
+    vf p;
+    v_exp2s(&p, &r, 1);
+    return p;
 }
 
 /* Whether the reference is PLAIN, for a scale that is not flat. */
@@ -102,18 +113,28 @@ RAFFLE_FN ref ref_make(scale s, float m) {
 
 /* ---- logit -> weight ---------------------------------------------------------------------------- */
 
-/* 2^(x c) in the reference's units, as a float, for x <= the reference's maximum. Not for REF_STEP.
+/* Makes of each x 2^(x c) in the reference's units, as a float, for x <= the reference's maximum. Not for REF_STEP.
  * `tall` is a compile-time constant at every call; for REF_PLAIN both give the same bits.
  * x c = n + r - 1/2: n is an integer for the exponent, r in [0, 1] for the polynomial. */
+RAFFLE_FN void v_weights(vf *x, int count, const ref *f, int tall) {
+    vf c = v_set(f->c), magic = v_set(f->magic), t[V_CHAINS], r[V_CHAINS];
+    for (int i = 0; i < count; ++i) {
+        if (tall) x[i] = v_sub(x[i], v_set(f->base));
+        x[i] = v_max(x[i], v_set(f->low)); /* -inf and NaN end here */
+    }
+    for (int i = 0; i < count; ++i) t[i] = v_fma(x[i], c, magic); /* n + magic, n the nearest integer to x c */
+    for (int i = 0; i < count; ++i) r[i] = v_fma(x[i], c, v_sub(magic, t[i])); /* x c - n: small, so nothing is lost */
+    for (int i = 0; i < count; ++i) r[i] = v_add(r[i], v_fma(x[i], v_set(f->c_low), v_set(0.5f)));
+    v_exp2s(x, r, count);
+    for (int i = 0; i < count; ++i) {
+        if (tall) x[i] = v_mul(x[i], v_set(f->gain));
+        x[i] = v_scale(x[i], t[i]);
+    }
+}
+
 RAFFLE_FN vf v_weight(vf x, const ref *f, int tall) {
-    vf c = v_set(f->c), magic = v_set(f->magic);
-    if (tall) x = v_sub(x, v_set(f->base));
-    x = v_max(x, v_set(f->low));         /* -inf and NaN end here */
-    vf t = v_fma(x, c, magic);              /* n + magic, n the nearest integer to x c */
-    vf near = v_fma(x, c, v_sub(magic, t)); /* x c - n: small, so rounding it costs nothing */
-    vf p = v_exp2(v_add(near, v_fma(x, v_set(f->c_low), v_set(0.5f))));
-    if (tall) p = v_mul(p, v_set(f->gain));
-    return v_scale(p, t);
+    v_weights(&x, 1, f, tall);
+    return x;
 }
 
 /* The integer weight of each lane under any reference. */

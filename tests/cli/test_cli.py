@@ -1,70 +1,14 @@
 #!/usr/bin/env python3
 """test_cli.py RAFFLE - the command as a user runs it. Last line: "cli: N passed, N failed"."""
-import json
 import math
 import os
 import pathlib
 import pty
-import random
 import subprocess
-import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/tools"))
-from tally import Tally  # noqa: E402
-
-from bad_files import BAD  # noqa: E402
-from npy_file import bf16, f16, npy  # noqa: E402
-
-RAFFLE = str(pathlib.Path(sys.argv[1]).resolve())
-DATA = ROOT / "data"
-SMOLLM, WORDS = str(DATA / "smollm2.npy"), str(DATA / "smollm2.vocab.txt")
-QUICK = bool(os.environ.get("RAFFLE_TEST_QUICK"))
-tally = Tally("cli")
-check = tally.check
-folder = None  # scratch
-
-
-class Run:
-    """One run of the command."""
-
-    def __init__(self, *arguments, env=None, stdout=subprocess.PIPE):
-        environment = dict(os.environ, **(env or {}))
-        done = subprocess.run([RAFFLE, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, env=environment,
-                              timeout=600)
-        self.code, self.err = done.returncode, done.stderr.decode()
-        self.out = (done.stdout or b"").decode(errors="surrogateescape")
-        self.lines = self.out.splitlines()
-        self.told = f"{' '.join(map(str, arguments))} -> {self.code}\n{self.out[-2000:]}{self.err[-2000:]}"
-
-    def json(self):
-        try:
-            return json.loads(self.out)
-        except ValueError:
-            return None
-
-
-def file(name, content):
-    path = folder / name
-    path.write_bytes(content)
-    return path
-
-
-def good(text, run, *more):
-    """The run is fine, quiet on stderr, and `more` holds."""
-    return check(run.code == 0 and not run.err and all(more), text, run.told)
-
-
-def refused(text, run, *parts, code=2):
-    """The run ends with `code`, prints nothing but one line on stderr, and that has `parts` in it."""
-    fine = run.code == code and not run.out and run.err.startswith("raffle: ") and run.err.count("\n") == 1
-    return check(fine and all(p in run.err for p in parts), text, run.told)
-
-
-def normals(count, seed, spread=2.5):
-    source = random.Random(seed)
-    return [source.gauss(0, spread) for _ in range(count)]
+from bad_files import BAD
+from command import DATA, QUICK, RAFFLE, ROOT, SMOLLM, WORDS, Run, check, file, folder, good, normals, refused, tally
+from npy_file import bf16, f16, npy
 
 
 def test_help():
@@ -136,11 +80,6 @@ def test_machine():
             refused(f"--isa {isa} is not here", run, isa, code=3)
             refused(f"selftest --isa {isa} is not here", Run("selftest", "--isa", isa), isa, code=3)
             refused(f"bench --isa {isa} is not here", Run("bench", "--isa", isa), isa, code=3)
-    if not info["cuda"]:
-        refused("--backend cuda is not here", Run("sample", one, "--backend", "cuda"), "CUDA", code=3)
-        refused("explain --backend cuda", Run("explain", one, "--backend", "cuda"), "CUDA", code=3)
-        refused("selftest --backend cuda", Run("selftest", "--backend", "cuda"), "CUDA", code=3)
-    refused("--isa and --backend cuda", Run("sample", one, "--backend", "cuda", "--isa", "scalar"), "isa")
     if pathlib.Path("/dev/full").exists():
         with open("/dev/full", "wb") as full:
             run = Run("sample", SMOLLM, "--draws", 2000, "--top-k", 9, stdout=full)
@@ -422,15 +361,8 @@ def test_demo():
     check(script.returncode == 0 and script.stdout.decode().isascii(), "cli/demo.sh from elsewhere, in ASCII")
 
 
-def main():
-    global folder
-    with tempfile.TemporaryDirectory() as made:
-        folder = pathlib.Path(made)
-        for test in [test_help, test_wrong_options, test_machine, test_bad_files, test_files, test_sample, test_counts,
-                     test_parameters, test_dtypes, test_json, test_explain, test_terminal, test_selftest, test_bench,
-                     test_demo]:
-            test()
-    tally.finish()
-
-
-main()
+for test in [test_help, test_wrong_options, test_machine, test_bad_files, test_files, test_sample, test_counts,
+             test_parameters, test_dtypes, test_json, test_explain, test_terminal, test_selftest, test_bench,
+             test_demo]:
+    test()
+tally.finish()
