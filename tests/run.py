@@ -59,9 +59,12 @@ def count_output(name, text, good, seconds):
     if not passed + failed + skipped:  # ran nothing
         failed = 1
     count(name, passed, failed, skipped, seconds)
-    for line in text.splitlines():
-        if line.startswith("skip "):
-            print(f"        skipped: {line[5:]}")
+    reasons = {}
+    for case, why in re.findall(r"^skip (\S.*?): (.*)$", text, re.MULTILINE):
+        reasons.setdefault(why, []).append(case)
+    for why, cases in reasons.items():
+        more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
+        print(f"        skipped: {', '.join(cases[:3])}{more}: {why}")
     if failed:
         shown = [l for l in text.splitlines() if not l.startswith("ok ")]
         print("\n".join("        " + l for l in shown[-40:]), flush=True)

@@ -218,7 +218,7 @@ typedef struct raffle_explanation {
     int32_t token;         /* the token raffle_sample returns for this row */
     int32_t greedy;        /* 1: no randomness was involved */
     int64_t fates[8];      /* how many tokens met each raffle_fate */
-    float threshold;       /* the smallest logit that was kept */
+    float threshold;       /* logits below were cut; -FLT_MAX if none were */
     uint32_t reserved;
     uint64_t row_tickets;  /* tickets of all allowed tokens */
     uint64_t draw_tickets; /* tickets of the kept tokens: what was drawn from */

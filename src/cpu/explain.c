@@ -8,7 +8,14 @@
 
 #include "vec_one.h"
 
-#include "weigh.h"
+#include "cut_types.h"
+
+_Static_assert((int)RULE_TOP_P_JOINT == RAFFLE_TOP_P_JOINT && (int)RULE_FILTERS_FIRST == RAFFLE_FILTERS_FIRST &&
+                   (int)RULE_MIN_P_LAST == RAFFLE_MIN_P_LAST && (int)RULE_TOP_K_EXACT == RAFFLE_TOP_K_EXACT,
+               "the stages know the public flags by these values");
+_Static_assert((int)RULE_ROW_NAN == RAFFLE_ROW_NAN && (int)RULE_ROW_INF == RAFFLE_ROW_INF &&
+                   (int)RULE_ROW_EMPTY == RAFFLE_ROW_EMPTY && (int)RULE_NO_TOKEN == RAFFLE_NO_TOKEN,
+               "and the public results");
 
 typedef struct stage { raffle_fate fate; float low; int32_t tie_last; } stage;
 enum { STAGES_MAX = 5 };

@@ -22,11 +22,9 @@
 #if defined(__CUDACC__)
 #define CUT_FN template <class work> static __device__ __noinline__
 #define CALL(k, name, ...) (k)->name(__VA_ARGS__)
-#define CUT_BEGIN(k) __builtin_assume(__isShared(k))
 #else
 #define CUT_FN static
 #define CALL(k, name, ...) (k)->loops->name((k), __VA_ARGS__)
-#define CUT_BEGIN(k) (void)(k)
 #endif
 
 #include <stdint.h>
