@@ -29,7 +29,7 @@ void exact_rank(const void *row, raffle_dtype dtype, int64_t vocab, float temper
         const double x = list[i].logit;
         if (x == -INFINITY)
             list[i].probability = 0;
-        else if (x == best || isinf(divisor))
+        else if (x == best || divisor >= 0x1p100) /* the library's uniform */
             list[i].probability = best == INFINITY && x != best ? 0 : 1;
         else
             list[i].probability = exp((x - best) / divisor);

@@ -9,7 +9,7 @@ set(every_flag "${CMAKE_C_FLAGS} ${CMAKE_CUDA_FLAGS}")
 foreach(config DEBUG RELEASE RELWITHDEBINFO MINSIZEREL)
   string(APPEND every_flag " ${CMAKE_C_FLAGS_${config}} ${CMAKE_CUDA_FLAGS_${config}}")
 endforeach()
-if(every_flag MATCHES "fast-math|fast_math|-Ofast|unsafe-math|finite-math-only|associative-math|reciprocal-math")
+if(every_flag MATCHES "-f(fast-math|unsafe-math|finite-math-only|associative-math|reciprocal-math)|use_fast_math|-Ofast")
   message(FATAL_ERROR "raffle cannot be built with ${CMAKE_MATCH_0}: tokens would differ between machines. "
                       "Take it out of CMAKE_C_FLAGS.")
 endif()

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -190,7 +189,8 @@ def step_fuzz():
         count(f"{target.name}, corpus", ran if good else 0, 0 if good else 1, 0, time.time() - started)
         if not good:
             print("\n".join("        " + line for line in text.splitlines()[-30:]))
-        fresh = tempfile.mkdtemp(dir=ROOT / "build-asan")
+        fresh = ROOT / "build-asan/corpus" / target.name  # what this machine has found so far
+        fresh.mkdir(parents=True, exist_ok=True)
         command = [target, f"-max_total_time={options.fuzz_seconds}", "-timeout=20", "-max_len=512", "-len_control=0",
                    "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0", f"-artifact_prefix={found}/", fresh, corpus]
         live = open(LOGS / f"{target.name}.log", "w+")

@@ -88,7 +88,7 @@ typedef enum raffle_isa {
 #define RAFFLE_NO_TOKEN (-1)     /* the token of a row that has none; its row flags say why */
 #define RAFFLE_WORKSPACE_ALIGN 64
 
-/* An optional out-parameter of every call that can fail. Pass NULL if only the status matters. */
+/* An optional out-parameter of every call that can fail, written only when it does. NULL: only the status matters. */
 typedef struct raffle_error {
     uint32_t size;
     int32_t status; /* raffle_status */
@@ -133,7 +133,7 @@ typedef struct raffle_logits {
     uint32_t reserved;
     const void *data;   /* [rows, vocab] of the plan's dtype; never written. CUDA: aligned to its elements */
     int64_t rows;       /* 0 is fine: nothing happens */
-    int64_t row_stride; /* elements from a row to the next; 0: vocab. May be any value, also negative */
+    int64_t row_stride; /* elements from a row to the next; 0: vocab. Any other value, also negative */
 } raffle_logits;
 
 /* What a batch does where engines differ. Without flags: masks, temperature, min-p, top-k, top-p in
@@ -151,7 +151,7 @@ typedef struct raffle_params {
     uint32_t flags;           /* RAFFLE_TOP_P_JOINT ... */
     int64_t slots;            /* entries of the arrays below; 0: as many as rows */
     const int32_t *slot;      /* [rows] */
-    const float *temperature; /* [slots] below 1e-5: greedy, lowest id of ties; +inf: uniform; NULL: 1 */
+    const float *temperature; /* [slots] below 1e-5: greedy, lowest id of ties; 2^100 and more: uniform; NULL: 1 */
     const float *top_p;       /* [slots] keep while the mass of larger logits is < p; >= 1: off; <= 0: greedy */
     const float *min_p;       /* [slots] keep what is at least min_p times as likely as the best; <= 0: off */
     const int32_t *top_k;     /* [slots] keep logits >= the k-th largest; <= 0 or >= vocab: off; 1: greedy */
@@ -183,7 +183,7 @@ typedef struct raffle_launch {
     void *workspace;
     size_t workspace_bytes;
     struct CUstream_st *stream; /* a cudaStream_t; NULL: the default stream. CPU: must be NULL */
-    int32_t part, parts;        /* rows [rows * part / parts, rows * (part + 1) / parts); parts 0: all. CUDA: all */
+    int32_t part, parts;        /* rows [rows * part / parts, rows * (part + 1) / parts); parts 0: all. CUDA: must be 0 */
 } raffle_launch;
 
 /* Draws one token per row. CPU: done on return. CUDA: enqueued on the stream in one kernel launch;
@@ -208,7 +208,7 @@ typedef struct raffle_candidate {
     int32_t fate;     /* raffle_fate */
     float logit;
     uint32_t reserved;
-    uint64_t tickets; /* its tickets in the row before filters; out of raffle_explanation.row_tickets */
+    uint64_t tickets; /* its tickets before filters, out of row_tickets; of a greedy row: at temperature 1 */
 } raffle_candidate;
 
 /* What happened to one row, for people and debuggers. */

@@ -60,6 +60,7 @@ raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc 
 static raffle_status check_launch(const raffle_plan *plan, call *call, raffle_error *error) {
     raffle_launch *launch = &call->launch;
     int cuda = plan->desc.backend == RAFFLE_CUDA;
+    if (!call->logits.rows) return RAFFLE_OK; /* nothing will be done */
     if (!launch->workspace) return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is NULL");
     if ((uintptr_t)launch->workspace % RAFFLE_WORKSPACE_ALIGN)
         return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is not aligned to %d bytes", RAFFLE_WORKSPACE_ALIGN);
@@ -69,7 +70,7 @@ static raffle_status check_launch(const raffle_plan *plan, call *call, raffle_er
     if (launch->stream && !cuda) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "stream is set, but the backend is the CPU");
     if (launch->parts && cuda) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "parts is set: a CUDA call does all rows");
     if (launch->parts < 0 || launch->part < 0 || launch->part >= (launch->parts ? launch->parts : 1))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "part is %d of %d", launch->part, launch->parts);
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "part is %d and parts %d: must be 0 <= part < parts", launch->part, launch->parts);
     int64_t rows = call->logits.rows, parts = launch->parts ? launch->parts : 1;
     call->row_first = rows / parts * launch->part + rows % parts * launch->part / parts;
     call->row_end = rows / parts * (launch->part + 1) + rows % parts * (launch->part + 1) / parts;
@@ -91,12 +92,13 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
     raffle_params *p = &made->params;
     const uint32_t known = RAFFLE_TOP_P_JOINT | RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT |
                            RAFFLE_EMPTY_IS_ZERO;
-    if (l->rows < 0) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows is %lld", (long long)l->rows);
+    if (l->rows < 0) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows is %lld: must be 0 or more", (long long)l->rows);
     if (plan->desc.rows_max && l->rows > plan->desc.rows_max)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows is %lld: this plan has rows_max %lld", (long long)l->rows,
                            (long long)plan->desc.rows_max);
+    const char *reserved = l->reserved ? "raffle_logits" : made->result.reserved ? "raffle_result" : "raffle_launch";
     if (l->reserved || made->result.reserved || made->launch.reserved)
-        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "a reserved field is not 0");
+        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "%s.reserved is not 0", reserved);
     if (p->flags & ~known) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.flags has unknown bits: 0x%x", p->flags);
     if (p->slots < 0 || p->slots > INT32_MAX)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "slots is %lld: must be 0 to 2147483647", (long long)p->slots);
@@ -109,6 +111,13 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
                            (long long)p->allow_stride, (long long)words);
     if (!p->allow_stride) p->allow_stride = words;
     if (!l->row_stride) l->row_stride = vocab;
+    int64_t extent = 0;
+    if (__builtin_mul_overflow(l->rows, l->row_stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "row_stride is %lld: too large for %lld rows",
+                           (long long)l->row_stride, (long long)l->rows);
+    if (__builtin_mul_overflow(l->rows, p->allow_stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "allow_stride is %lld: too large for %lld rows",
+                           (long long)p->allow_stride, (long long)l->rows);
     if (l->rows) {
         if (!l->data) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.data is NULL");
         if (!p->seed) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.seed is NULL");
@@ -142,7 +151,9 @@ raffle_status raffle_check_explanation(const raffle_explanation *given, raffle_e
     raffle_explanation copy;
     raffle_status status = TAKE(&copy, given, raffle_explanation);
     if (status) return status;
-    if (copy.top_count < 0 || (copy.top_count && !copy.top))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "explanation.top is NULL or top_count is negative");
+    if (copy.reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_explanation.reserved is not 0");
+    if (copy.top_count < 0)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "top_count is %lld: must be 0 or more", (long long)copy.top_count);
+    if (copy.top_count && !copy.top) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "explanation.top is NULL");
     return RAFFLE_OK;
 }

@@ -16,9 +16,10 @@ _Static_assert((int)RULE_TOP_P_JOINT == RAFFLE_TOP_P_JOINT && (int)RULE_FILTERS_
 _Static_assert((int)RULE_ROW_NAN == RAFFLE_ROW_NAN && (int)RULE_ROW_INF == RAFFLE_ROW_INF &&
                    (int)RULE_ROW_EMPTY == RAFFLE_ROW_EMPTY && (int)RULE_NO_TOKEN == RAFFLE_NO_TOKEN,
                "and the public results");
+_Static_assert((int)GROUP == (int)CPU_GROUP, "the workspace has room for each group");
 
 typedef struct stage { raffle_fate fate; float low; int32_t tie_last; } stage;
-enum { STAGES_MAX = 5 };
+enum { STAGES_MAX = 3 };
 
 static float logit_of(const cpu_row *row, int dtype, int64_t i) {
     if (row->allow && !(row->allow[i / 32] >> (i % 32) & 1)) return MINUS_INF;
@@ -35,9 +36,15 @@ static raffle_fate fate_of(const stage *stages, int count, float x, int64_t id) 
     return RAFFLE_KEPT;
 }
 
-/* The cuts in the order they are made; each includes those before. Returns how many. */
+/* The cuts in the order they are made; each includes those before. A greedy row has one. Returns how many. */
 static int stages_of(const cpu_row *row, cpu_row_function sample, const cpu_scratch *scratch, stage *stages) {
     cpu_row part = *row;
+    cpu_answer full = sample(row, scratch);
+    if (full.greedy) {
+        stage only = {RAFFLE_CUT_GREEDY, full.threshold, full.tie_last};
+        stages[0] = only;
+        return 1;
+    }
     int last = (row->flags & RAFFLE_MIN_P_LAST) != 0, count = 0;
     part.top_p = 1.0f;
     part.top_k = 0;
@@ -49,7 +56,7 @@ static int stages_of(const cpu_row *row, cpu_row_function sample, const cpu_scra
         if (order[last][i] == RAFFLE_CUT_TOP_K) part.top_k = row->top_k;
         if (order[last][i] == RAFFLE_CUT_TOP_P) part.top_p = row->top_p;
         cpu_answer answer = sample(&part, scratch);
-        stage made = {answer.greedy ? RAFFLE_CUT_GREEDY : order[last][i], answer.threshold, answer.tie_last};
+        stage made = {order[last][i], answer.threshold, answer.tie_last};
         stages[count++] = made;
     }
     return count;
@@ -65,6 +72,7 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
     whole.top_p = 1.0f;
     whole.top_k = 0;
     whole.min_p = 0.0f;
+    if (whole.temperature < GREEDY_BELOW) whole.temperature = 1.0f;
     cpu_answer all = sample(&whole, &scratch), answer = sample(&row, &scratch);
 
     out->row_flags = answer.row_flags;
@@ -79,7 +87,7 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
 
     float best = MINUS_INF;
     for (int64_t g = 0; g < scratch.groups; ++g) best = v_max(scratch.peak[g], best);
-    scale s = scale_make(row.temperature < GREEDY_BELOW ? 1.0f : row.temperature);
+    scale s = scale_make(whole.temperature);
     int64_t room = out->top_count < row.vocab ? out->top_count : row.vocab, made = 0, last = -1;
     for (float last_x = PLUS_INF; made < room && best > MINUS_INF; ++made) {
         int64_t found = -1;

@@ -18,6 +18,8 @@ typedef struct cpu_row {
 
 enum { PEAK_PAD = RAFFLE_WORKSPACE_ALIGN / 4 }; /* the blocks of a workspace are padded to this many floats */
 
+enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for those who do not include it */
+
 /* Workspace of one call, cut out by scratch_carve:
  *   | peak [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] | */
 typedef struct cpu_scratch {

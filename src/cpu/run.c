@@ -6,7 +6,7 @@
 #include "detect.h"
 #include "fpenv.h"
 
-enum { GROUP_TOKENS = 256, LIST_LEAST = 4096 };
+enum { LIST_LEAST = 4096 };
 
 /* Bytes used so far, and the next block of `count` elements behind them. */
 static void *carve(char *memory, size_t *used, int64_t count, size_t element) {
@@ -17,7 +17,7 @@ static void *carve(char *memory, size_t *used, int64_t count, size_t element) {
 
 size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     size_t used = 0;
-    s->groups = (vocab + GROUP_TOKENS - 1) / GROUP_TOKENS;
+    s->groups = (vocab + CPU_GROUP - 1) / CPU_GROUP;
     s->list_max = vocab / 8 > LIST_LEAST ? vocab / 8 : LIST_LEAST;
     s->peak = carve(memory, &used, s->groups, sizeof *s->peak);
     s->mass = carve(memory, &used, s->groups, sizeof *s->mass);

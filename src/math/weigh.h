@@ -1,5 +1,5 @@
 /* weigh.h - logits to integer weights and tickets. Written over the operations of a vec_*.h that must be
- * included before. docs/determinism.md explains each step and proves the bounds named here. */
+ * included before. docs/determinism.md defines each step. */
 #ifndef RAFFLE_MATH_WEIGH_H
 #define RAFFLE_MATH_WEIGH_H
 
@@ -8,7 +8,7 @@
 
 enum {
     GROUP = 256,          /* tokens [256 g, 256 g + 255] are weighed against their own maximum */
-    WEIGHT_BITS = 31,     /* a group's largest weight is between 2^31 and 2^32 */
+    WEIGHT_BITS = 31,     /* a group's largest weight is between 0.999 * 2^31 and 2^32 */
     TICKET_BITS = 10,     /* tickets carry this many bits below a weight of the row's best group */
     STEP_EXPONENT = (1 << 30) + (1 << 10) /* exponent of references beyond the range of the others */
 };
@@ -36,8 +36,8 @@ RAFFLE_FN scale scale_make(float temperature) {
 
 /* ---- maximum -> reference ----------------------------------------------------------------------- */
 
-/* How the tokens below a maximum m are weighed. Three kinds, so that every finite logit and every
- * temperature is exact:
+/* How the tokens below a maximum m are weighed. Three kinds, so that every finite logit is exact at
+ * every temperature below FLAT_FROM:
  *   PLAIN  |m c| < 2^12: x c is split into integer and fraction as it stands.
  *   TALL   beyond, below 2^30: the difference x - m is (it is exact there), times the gain 2^fraction(m c).
  *   STEP   beyond that two different floats are 2^64 apart in weight, and +inf is +inf: tokens >= the
