@@ -298,6 +298,10 @@ TEST(no_rows) {
     f.logits.rows = 0;
     CHECK_STATUS(raffle_sample(f.plan, &f.logits, &f.params, &f.result, &f.launch, NULL), RAFFLE_OK);
     CHECK_EQ(f.token[0], TOKEN_BEFORE);
+    f.launch = raffle_launch_init(); /* nothing is done, so no workspace is needed */
+    CHECK_STATUS(raffle_sample(f.plan, &f.logits, &f.params, &f.result, &f.launch, NULL), RAFFLE_OK);
+    fixture_reset();
+    f.logits.rows = 0;
     refused_by(EXPLAIN, good(), RAFFLE_E_ARGUMENT, 0, "row"); /* there is no row 0 */
 }
 
@@ -320,12 +324,18 @@ TEST(ranges) {
     refused(RAFFLE_E_ARGUMENT, -1, "allow_stride");
     f.params.allow_stride = WORDS - 1;
     refused(RAFFLE_E_ARGUMENT, -1, "allow_stride");
+    f.params.allow_stride = INT64_MAX / 4;
+    refused(RAFFLE_E_ARGUMENT, -1, "allow_stride");
+    f.logits.row_stride = INT64_MAX / 4; /* offsets of 3 rows would overflow */
+    refused(RAFFLE_E_ARGUMENT, -1, "row_stride");
+    f.logits.row_stride = INT64_MIN / 4;
+    refused(RAFFLE_E_ARGUMENT, -1, "row_stride");
     f.logits.reserved = 1;
-    refused(RAFFLE_E_STRUCT, -1, "reserved");
+    refused(RAFFLE_E_STRUCT, -1, "raffle_logits.reserved");
     f.launch.reserved = 1;
-    refused(RAFFLE_E_STRUCT, -1, "reserved");
+    refused(RAFFLE_E_STRUCT, -1, "raffle_launch.reserved");
     f.result.reserved = 1;
-    refused_by(SAMPLE, good(), RAFFLE_E_STRUCT, -1, "reserved");
+    refused_by(SAMPLE, good(), RAFFLE_E_STRUCT, -1, "raffle_result.reserved");
     f.params.flags = 31;
     accepted("every known flag");
     f.logits.rows = 1, f.logits.row_stride = -5;
@@ -452,8 +462,22 @@ TEST(explain_arguments) {
     refused_by(EXPLAIN, good(), RAFFLE_E_ARGUMENT, -1, "top_count");
     f.explanation.top = NULL;
     refused_by(EXPLAIN, good(), RAFFLE_E_ARGUMENT, -1, "top");
+    f.explanation.reserved = 1;
+    refused_by(EXPLAIN, good(), RAFFLE_E_STRUCT, -1, "raffle_explanation.reserved");
     f.explanation.top = NULL, f.explanation.top_count = 0;
     accepted("no candidates wanted");
+}
+
+/* Greedy is decided before any filter: nothing else cuts, and tickets are told at temperature 1. */
+TEST(explain_greedy) {
+    f.temperature[0] = 0.0f;
+    CHECK_STATUS(raffle_explain(f.plan, &f.logits, &f.params, 0, &f.explanation, &f.launch, NULL), RAFFLE_OK);
+    CHECK_EQ(f.explanation.greedy, 1);
+    CHECK_EQ(f.explanation.fates[RAFFLE_KEPT], 1);
+    CHECK_EQ(f.explanation.fates[RAFFLE_CUT_GREEDY], VOCAB - 1);
+    CHECK(f.explanation.row_tickets > f.top[0].tickets && f.top[0].tickets > 0, "%llu of %llu tickets",
+          (unsigned long long)f.top[0].tickets, (unsigned long long)f.explanation.row_tickets);
+    fixture_reset();
 }
 
 /* ---- struct sizes ------------------------------------------------------------------------------- */
@@ -585,6 +609,7 @@ int main(void) {
     RUN(row_values);
     RUN(row_values_at_their_edges);
     RUN(explain_arguments);
+    RUN(explain_greedy);
     RUN(struct_sizes);
     RUN(plan_desc_sizes);
     RUN(error_sizes);
