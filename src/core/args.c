@@ -5,8 +5,8 @@
 #include <string.h>
 
 raffle_status raffle_fail(raffle_error *error, raffle_status status, int64_t row, const char *format, ...) {
-    /* An error struct of another size is not ours to write to. */
-    if (!error || error->size != sizeof *error) return status;
+    /* A shorter struct has no room for what we write; a longer one has it at the same place. */
+    if (!error || error->size < sizeof *error) return status;
     error->status = (int32_t)status;
     error->row = row;
     va_list arguments;

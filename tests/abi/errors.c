@@ -554,6 +554,10 @@ TEST(error_sizes) {
         CHECK_STATUS(raffle_sample(NULL, NULL, NULL, NULL, NULL, &error), RAFFLE_E_ARGUMENT);
         CHECK(!memcmp(&before, &error, sizeof error), "size %u: written", sizes[i]);
     }
+    raffle_error longer = raffle_error_init(); /* as a caller of a later version would hand it in */
+    longer.size += 8;
+    CHECK_STATUS(raffle_sample(NULL, NULL, NULL, NULL, NULL, &longer), RAFFLE_E_ARGUMENT);
+    CHECK(longer.status == RAFFLE_E_ARGUMENT && longer.text[0], "a longer struct: status %d", longer.status);
 }
 
 /* ---- the small functions ------------------------------------------------------------------------ */
