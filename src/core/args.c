@@ -60,11 +60,11 @@ raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc 
 static raffle_status check_launch(const raffle_plan *plan, call *call, raffle_error *error) {
     raffle_launch *launch = &call->launch;
     int cuda = plan->desc.backend == RAFFLE_CUDA;
-    if (!call->logits.rows) return RAFFLE_OK; /* nothing will be done */
-    if (!launch->workspace) return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is NULL");
-    if ((uintptr_t)launch->workspace % RAFFLE_WORKSPACE_ALIGN)
+    int needed = call->logits.rows > 0; /* without rows nothing is done, and no workspace used */
+    if (needed && !launch->workspace) return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is NULL");
+    if (needed && (uintptr_t)launch->workspace % RAFFLE_WORKSPACE_ALIGN)
         return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is not aligned to %d bytes", RAFFLE_WORKSPACE_ALIGN);
-    if (launch->workspace_bytes < plan->workspace_bytes)
+    if (needed && launch->workspace_bytes < plan->workspace_bytes)
         return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace_bytes is %zu: this plan needs %zu",
                            launch->workspace_bytes, plan->workspace_bytes);
     if (launch->stream && !cuda) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "stream is set, but the backend is the CPU");

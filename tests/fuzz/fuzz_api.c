@@ -225,9 +225,9 @@ static int must_fail(const batch *b, size_t needed) {
     return b->rows < 0 || (b->desc.rows_max && b->rows > b->desc.rows_max) || b->logits.reserved || p->flags > 31 ||
            p->slots < 0 || (!p->slot && p->slots && p->slots < b->rows) || p->allow_stride < 0 ||
            (p->allow_stride && p->allow_stride < words) ||
-           (b->rows && (!b->logits.data || !p->seed || !p->position)) || !l->workspace || l->workspace_bytes < needed ||
-           (uintptr_t)l->workspace % RAFFLE_WORKSPACE_ALIGN || l->stream || l->reserved || parts < 0 || l->part < 0 ||
-           l->part >= parts;
+           (b->rows && (!b->logits.data || !p->seed || !p->position || !l->workspace || l->workspace_bytes < needed ||
+                        (uintptr_t)l->workspace % RAFFLE_WORKSPACE_ALIGN)) ||
+           l->stream || l->reserved || parts < 0 || l->part < 0 || l->part >= parts;
 }
 
 static oracle_case case_of(const batch *b, int64_t row) {
