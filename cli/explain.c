@@ -1,4 +1,5 @@
 /* explain.c - raffle explain: what the filters did to one row, and which ticket won. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ typedef struct explaining {
     ranked *list; /* [vocab] */
     double kept_mass;
     picture picture;
-    int tickets_columns;
+    int tickets_columns, logit_columns;
 } explaining;
 
 /* The filters in the order they were used, with what each left. */
@@ -172,6 +173,14 @@ static void print_draw(const explaining *e) {
     printf("\n");
 }
 
+/* A logit with four decimals, or where these would not show it, with all digits it has. */
+static const char *logit_text(float x) {
+    static char text[24];
+    const double size = fabs((double)x);
+    snprintf(text, sizeof text, size == 0 || (size >= 0.01 && size < 1e4) ? "%.4f" : "%.9g", (double)x);
+    return text;
+}
+
 static void print_candidate(const explaining *e, int64_t i) {
     const raffle_candidate *const c = &e->told.top[i];
     const double widest = drawn_with(e, 0) > e->list[0].probability ? drawn_with(e, 0) : e->list[0].probability;
@@ -181,7 +190,8 @@ static void print_candidate(const explaining *e, int64_t i) {
     printf("  %7d", (int)c->token);
     print_text(e, c->token, TEXT_COLUMNS);
     ink_end(&e->picture, won ? INK_DRAWN : INK_PLAIN);
-    printf(" %9.4f %*s %9.5f %% ", (double)c->logit, e->tickets_columns, grouped(c->tickets), 100 * before);
+    printf(" %*s %*s %9.5f %% ", e->logit_columns, logit_text(c->logit), e->tickets_columns, grouped(c->tickets),
+           100 * before);
     picture_bar(&e->picture, widest > 0 ? before / widest : 0, BAR_COLUMNS, INK_BEFORE);
     if (c->fate == RAFFLE_KEPT) {
         printf(" %9.5f %% ", 100 * after);
@@ -199,16 +209,16 @@ static void print_picture(const explaining *e) {
     const int64_t shown = e->told.top_count, more = e->rows.view.cols - shown;
     if (!shown) return;
     ink_start(&e->picture, INK_BOLD);
-    printf("  %7s%s%*s %9s %*s %11s %-*s %11s\n", "token", e->options->vocab ? " text" : "",
-           e->options->vocab ? TEXT_COLUMNS - 4 : 0, "", "logit", e->tickets_columns, "tickets", "before", BAR_COLUMNS,
-           "the filters", "after");
+    printf("  %7s%s%*s %*s %*s %11s %-*s %11s\n", "token", e->options->vocab ? " text" : "",
+           e->options->vocab ? TEXT_COLUMNS - 4 : 0, "", e->logit_columns, "logit", e->tickets_columns, "tickets",
+           "before", BAR_COLUMNS, "the filters", "after");
     ink_end(&e->picture, INK_BOLD);
     for (int64_t i = 0; i < shown; ++i) print_candidate(e, i);
     if (more) {
         const int64_t kept = e->told.fates[RAFFLE_KEPT] > shown ? e->told.fates[RAFFLE_KEPT] - shown : 0;
         double after = 0;
         for (int64_t i = shown; i < shown + kept; ++i) after += drawn_with(e, i);
-        const int pad = (e->options->vocab ? TEXT_COLUMNS + 1 : 0) + 21 + e->tickets_columns;
+        const int pad = (e->options->vocab ? TEXT_COLUMNS + 1 : 0) + 12 + e->logit_columns + e->tickets_columns;
         char others[48];
         snprintf(others, sizeof others, "%s others, %s of them kept", grouped((uint64_t)more), grouped((uint64_t)kept));
         printf("  %-*s", pad - 2, others);
@@ -282,6 +292,11 @@ static exit_code look(explaining *e) {
     exact_rank(logits.data, e->dtype, e->rows.view.cols, o->temperature, e->list);
     e->tickets_columns = e->told.top_count ? (int)strlen(grouped(e->told.top[0].tickets)) : 0;
     if (e->tickets_columns < 12) e->tickets_columns = 12;
+    e->logit_columns = 9;
+    for (int64_t i = 0; i < e->told.top_count; ++i) {
+        const int columns = (int)strlen(logit_text(e->told.top[i].logit));
+        if (columns > e->logit_columns) e->logit_columns = columns;
+    }
     e->kept_mass = exact_mass(e->list, e->told.fates[RAFFLE_KEPT]);
     return EXIT_FINE;
 }

@@ -44,12 +44,19 @@ static exit_code backend_check(const options *o) {
     return complain("%s", why), EXIT_MACHINE;
 }
 
+/* raffle help [COMMAND]. */
+static exit_code help(int argc, char **argv) {
+    if (argc == 2) return help_tool(), EXIT_FINE;
+    if (argc > 3) return complain("unexpected argument %s; try: raffle --help", argv[3]), EXIT_USAGE;
+    if (!command_named(argv[2])) return complain("unknown command %s; try: raffle --help", argv[2]), EXIT_USAGE;
+    return help_command(argv[2]), EXIT_FINE;
+}
+
 static exit_code run(int argc, char **argv) {
     options o;
     if (argc < 2) return help_tool(), EXIT_USAGE;
     const char *const name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
-        return help_tool(), EXIT_FINE;
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) return help(argc, argv);
     if (strcmp(name, "--version") == 0) {
         const unsigned version = raffle_version();
         printf("raffle %u.%u.%u\n", version / 10000, version / 100 % 100, version % 100);

@@ -119,8 +119,8 @@ static int parse_whole(const char *text, uint64_t *out) {
 static int parse_small(const char *text, int32_t *out) {
     uint64_t value;
     const int minus = *text == '-';
-    if (parse_whole(text + minus, &value) || value > INT32_MAX) return -1;
-    *out = minus ? -(int32_t)value : (int32_t)value;
+    if (parse_whole(text + minus, &value) || value > (uint64_t)INT32_MAX + (uint64_t)minus) return -1;
+    *out = (int32_t)(minus ? -(int64_t)value : (int64_t)value);
     return 0;
 }
 
@@ -317,7 +317,7 @@ static const char exit_help[] =
 void help_tool(void) {
     printf("raffle: exact, reproducible token sampling\n\nusage: raffle COMMAND ...\n\n");
     for (int i = 0; i < COMMANDS; ++i) printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    printf("\n  raffle COMMAND --help   the options of a command\n  raffle --version        the version\n\n%s",
+    printf("\n  raffle COMMAND --help   the options of a command (or: raffle help COMMAND)\n  raffle --version        the version\n\n%s",
            exit_help);
 }
 

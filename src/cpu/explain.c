@@ -39,27 +39,78 @@ static raffle_fate fate_of(const stage *stages, int count, float x, int64_t id) 
 /* The cuts in the order they are made; each includes those before. A greedy row has one. Returns how many. */
 static int stages_of(const cpu_row *row, cpu_row_function sample, const cpu_scratch *scratch, stage *stages) {
     cpu_row part = *row;
-    cpu_answer full = sample(row, scratch);
+    answer full = sample(row, scratch);
     if (full.greedy) {
         stage only = {RAFFLE_CUT_GREEDY, full.threshold, full.tie_last};
         stages[0] = only;
         return 1;
     }
-    int last = (row->flags & RAFFLE_MIN_P_LAST) != 0, count = 0;
-    part.top_p = 1.0f;
-    part.top_k = 0;
-    part.min_p = 0.0f;
+    int last = (row->params.flags & RAFFLE_MIN_P_LAST) != 0, count = 0;
+    part.params.top_p = 1.0f;
+    part.params.top_k = 0;
+    part.params.min_p = 0.0f;
     const raffle_fate order[2][3] = {{RAFFLE_CUT_MIN_P, RAFFLE_CUT_TOP_K, RAFFLE_CUT_TOP_P},
                                      {RAFFLE_CUT_TOP_K, RAFFLE_CUT_TOP_P, RAFFLE_CUT_MIN_P}};
     for (int i = 0; i < 3; ++i) {
-        if (order[last][i] == RAFFLE_CUT_MIN_P) part.min_p = row->min_p;
-        if (order[last][i] == RAFFLE_CUT_TOP_K) part.top_k = row->top_k;
-        if (order[last][i] == RAFFLE_CUT_TOP_P) part.top_p = row->top_p;
-        cpu_answer answer = sample(&part, scratch);
-        stage made = {order[last][i], answer.threshold, answer.tie_last};
+        if (order[last][i] == RAFFLE_CUT_MIN_P) part.params.min_p = row->params.min_p;
+        if (order[last][i] == RAFFLE_CUT_TOP_K) part.params.top_k = row->params.top_k;
+        if (order[last][i] == RAFFLE_CUT_TOP_P) part.params.top_p = row->params.top_p;
+        answer told = sample(&part, scratch);
+        stage made = {order[last][i], told.threshold, told.tie_last};
         stages[count++] = made;
     }
     return count;
+}
+
+/* ---- the likeliest tokens ------------------------------------------------------------------------- */
+
+/* Descending by logit, ties ascending by id. */
+static int comes_before(const raffle_candidate *a, const raffle_candidate *b) {
+    return a->logit > b->logit || (a->logit == b->logit && a->token < b->token);
+}
+
+/* Lets the candidate at `at` of a heap with the last in order at its root sink to its place. */
+static void heap_sink(raffle_candidate *heap, int64_t count, int64_t at) {
+    const raffle_candidate sinking = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && comes_before(&heap[child], &heap[child + 1])) ++child;
+        if (!comes_before(&sinking, &heap[child])) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = sinking;
+}
+
+/* The first `room` tokens in order, with logits; returns how many. A heap keeps the best so far, and gives them up from
+ * the last to the first. */
+static int64_t top_select(const cpu_row *row, int dtype, raffle_candidate *top, int64_t room) {
+    const int64_t vocab = row->params.vocab, count = room < vocab ? room : vocab;
+    if (count <= 0) return 0;
+    for (int64_t i = 0; i < vocab; ++i) {
+        const raffle_candidate candidate = {(int32_t)i, 0, logit_of(row, dtype, i), 0, 0};
+        if (i < count) {
+            top[i] = candidate;
+            if (i == count - 1)
+                for (int64_t at = count / 2; at-- > 0;) heap_sink(top, count, at);
+        } else if (comes_before(&candidate, &top[0])) {
+            top[0] = candidate;
+            heap_sink(top, count, 0);
+        }
+    }
+    for (int64_t left = count - 1; left > 0; --left) {
+        const raffle_candidate last = top[0];
+        top[0] = top[left];
+        top[left] = last;
+        heap_sink(top, left, 0);
+    }
+    return count;
+}
+
+/* A candidate's tickets at a temperature. */
+static uint64_t tickets_at(const cpu_scratch *scratch, float temperature, float best, const raffle_candidate *candidate) {
+    if (candidate->logit == MINUS_INF) return 0;
+    const weighing w = weighing_make(temperature, best);
+    const group_ref g = group_ref_make(&w, scratch->peak[candidate->token / GROUP]);
+    return tickets_of(v_weigh(candidate->logit, &g.ref), g.below);
 }
 
 static void explain_row(const raffle_plan *plan, const call *call, int64_t row_index, raffle_explanation *out) {
@@ -69,44 +120,31 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
     cpu_row_function sample = ((const cpu_table *)plan->state)->sample[plan->desc.dtype];
     stage stages[STAGES_MAX];
     int count = stages_of(&row, sample, &scratch, stages);
-    whole.top_p = 1.0f;
-    whole.top_k = 0;
-    whole.min_p = 0.0f;
-    if (whole.temperature < GREEDY_BELOW) whole.temperature = 1.0f;
-    cpu_answer all = sample(&whole, &scratch), answer = sample(&row, &scratch);
+    whole.params.top_p = 1.0f;
+    whole.params.top_k = 0;
+    whole.params.min_p = 0.0f;
+    if (whole.params.temperature < GREEDY_BELOW) whole.params.temperature = 1.0f;
+    answer all = sample(&whole, &scratch), told = sample(&row, &scratch);
 
-    out->row_flags = answer.row_flags;
-    out->token = answer.row_flags & RAFFLE_ROW_EMPTY && row.flags & RAFFLE_EMPTY_IS_ZERO ? 0 : answer.token;
-    out->greedy = answer.greedy;
-    out->threshold = answer.threshold;
+    out->row_flags = told.row_flags;
+    out->token = told.row_flags & RAFFLE_ROW_EMPTY && row.params.flags & RAFFLE_EMPTY_IS_ZERO ? 0 : told.token;
+    out->greedy = told.greedy;
+    out->threshold = told.threshold;
     out->row_tickets = all.draw_tickets;
-    out->draw_tickets = answer.draw_tickets;
-    out->drawn = answer.drawn;
+    out->draw_tickets = told.draw_tickets;
+    out->drawn = told.drawn;
     for (int i = 0; i < 8; ++i) out->fates[i] = 0;
-    for (int64_t i = 0; i < row.vocab; ++i) out->fates[fate_of(stages, count, logit_of(&row, plan->desc.dtype, i), i)]++;
+    for (int64_t i = 0; i < row.params.vocab; ++i)
+        out->fates[fate_of(stages, count, logit_of(&row, plan->desc.dtype, i), i)]++;
 
     float best = MINUS_INF;
     for (int64_t g = 0; g < scratch.groups; ++g) best = v_max(scratch.peak[g], best);
-    scale s = scale_make(whole.temperature);
-    int64_t room = out->top_count < row.vocab ? out->top_count : row.vocab, made = 0, last = -1;
-    for (float last_x = PLUS_INF; made < room && best > MINUS_INF; ++made) {
-        int64_t found = -1;
-        float found_x = MINUS_INF;
-        for (int64_t i = 0; i < row.vocab; ++i) { /* the next in order of descending logit, ascending id */
-            float x = logit_of(&row, plan->desc.dtype, i);
-            int after = x < last_x || (x == last_x && i > last);
-            if (after && (found < 0 || x > found_x)) found = i, found_x = x;
-        }
-        if (found < 0) break;
-        ref of_row = ref_make(s, best), of_group = ref_make(s, scratch.peak[found / GROUP]);
-        uint32_t below = ref_below(&of_row, best, &of_group, scratch.peak[found / GROUP]);
-        uint64_t tickets = found_x == MINUS_INF ? 0 : tickets_of(v_weigh(found_x, &of_group), below);
-        raffle_candidate candidate = {(int32_t)found, (int32_t)fate_of(stages, count, found_x, found), found_x, 0, tickets};
-        out->top[made] = candidate;
-        last = found;
-        last_x = found_x;
+    out->top_count = best > MINUS_INF ? top_select(&row, plan->desc.dtype, out->top, out->top_count) : 0;
+    for (int64_t i = 0; i < out->top_count; ++i) {
+        raffle_candidate *c = &out->top[i];
+        c->fate = (int32_t)fate_of(stages, count, c->logit, c->token);
+        c->tickets = tickets_at(&scratch, whole.params.temperature, best, c);
     }
-    out->top_count = made;
 }
 
 raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int64_t row_index, raffle_explanation *out,

@@ -22,7 +22,7 @@ RAFFLE_FN vf read_full(const cpu_row *row, int64_t i, int kind) {
 /* The same at the end of the row: tokens past it are -inf. */
 RAFFLE_FN vf read_edge(const cpu_row *row, int64_t i, int kind) {
     const uint32_t minus_inf[3] = {0xff800000u, 0xfc00u, 0xff80u};
-    const int64_t bytes = read_bytes(kind), left = row->vocab - i;
+    const int64_t bytes = read_bytes(kind), left = row->params.vocab - i;
     char edge[V_LANES * 4];
     for (int lane = 0; lane < V_LANES; ++lane) {
         const void *inside = row->logits + (i + lane) * bytes, *behind = &minus_inf[kind & READ_TYPE];
@@ -36,7 +36,7 @@ RAFFLE_FN vf read_edge(const cpu_row *row, int64_t i, int kind) {
 
 /* `whole`: the group has all its 256 tokens; a compile-time constant, so that full groups have no edge. */
 RAFFLE_FN vf read_group(const cpu_row *row, int64_t i, int whole, int kind) {
-    return whole || row->vocab - i >= V_LANES ? read_full(row, i, kind) : read_edge(row, i, kind);
+    return whole || row->params.vocab - i >= V_LANES ? read_full(row, i, kind) : read_edge(row, i, kind);
 }
 
 /* Tokens i .. i + 2 V_LANES - 1 in any order, for loops that do not care which is which. */
@@ -49,9 +49,9 @@ RAFFLE_FN void read_pair(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) 
     }
 }
 
-RAFFLE_FN int group_whole(const cpu_row *row, int64_t g) { return (g + 1) * GROUP <= row->vocab; }
+RAFFLE_FN int group_whole(const cpu_row *row, int64_t g) { return (g + 1) * GROUP <= row->params.vocab; }
 RAFFLE_FN int64_t group_end(const cpu_row *row, int64_t g) {
-    return group_whole(row, g) ? (g + 1) * GROUP : row->vocab;
+    return group_whole(row, g) ? (g + 1) * GROUP : row->params.vocab;
 }
 
 /* ---- weigh: the largest logits ------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ RAFFLE_FN vf group_top_edge(const cpu_row *row, int64_t g, vm *numbers, int kind
 RAFFLE_FN float row_scan(const cpu_row *row, const cpu_scratch *s, int *nan, int kind) {
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
-    int64_t whole = row->vocab / GROUP, g = 0;
+    int64_t whole = row->params.vocab / GROUP, g = 0;
     for (; g + 4 <= whole; g += 4) { /* four at a time, so that the maxima leave their lanes together */
         vf a = group_top(row, g, &numbers, kind), b = group_top(row, g + 1, &numbers, kind);
         vf c = group_top(row, g + 2, &numbers, kind), d = group_top(row, g + 3, &numbers, kind);
@@ -221,7 +221,7 @@ RAFFLE_FN uint64_t group_kept(const cpu_row *row, int64_t g, const group_ref *r,
 RAFFLE_FN void group_expand(const cpu_row *row, int64_t g, const ref *f, float *x, uint32_t *w, int kind) {
     for (int j = 0; j < GROUP; j += V_LANES) {
         int64_t i = g * GROUP + j;
-        vf read = i < row->vocab ? read_group(row, i, 0, kind) : v_set(MINUS_INF);
+        vf read = i < row->params.vocab ? read_group(row, i, 0, kind) : v_set(MINUS_INF);
         v_store(x + j, read);
         v_store_u(w + j, v_weigh(read, f));
     }
@@ -263,7 +263,7 @@ RAFFLE_FN void group_list(const cpu_row *row, const cpu_scratch *s, int64_t g, l
     enum { VECTORS = GROUP / V_LANES < 32 ? GROUP / V_LANES : 32 };
     vf lows = v_set(l->low), highs = v_set(l->high);
     int64_t at = (int64_t)l->count < l->room ? (int64_t)l->count : l->room, found = 0;
-    for (int64_t i = g * GROUP, end = whole ? i + GROUP : row->vocab; i < end; i += VECTORS * V_LANES) {
+    for (int64_t i = g * GROUP, end = whole ? i + GROUP : row->params.vocab; i < end; i += VECTORS * V_LANES) {
         uint32_t hits = 0; /* which vectors hold any: looping over these is one branch less to guess for each */
         for (int n = 0; n < VECTORS && (whole || i + n * V_LANES < end); ++n)
             hits |= (uint32_t)(v_bits(v_gt(read_group(row, i + n * V_LANES, whole, kind), lows)) != 0) << n;
@@ -321,9 +321,9 @@ RAFFLE_FN listing row_sketch(const work *k, const weighing *w, int kind) {
     const cpu_row *row = k->row;
     const cpu_scratch *s = k->scratch;
     listing l = {MINUS_INF, PLUS_INF, MINUS_INF, w->best, 1, s->list_max - GROUP - V_LANES, 0, 0, 0, 0};
-    int64_t step = (row->vocab / GUESS_TOKENS + 1) * V_LANES;
+    int64_t step = (row->params.vocab / GUESS_TOKENS + 1) * V_LANES;
     last_clear(k->last);
-    for (int64_t i = 0; i < row->vocab && (int64_t)l.count <= l.room; i += step, l.count += V_LANES) {
+    for (int64_t i = 0; i < row->params.vocab && (int64_t)l.count <= l.room; i += step, l.count += V_LANES) {
         vf x = v_max(read_group(row, i, 0, kind), v_set(MINUS_INF));
         v_pack(s->list_x + l.count, s->list_id + l.count, x, (int32_t)i, v_every());
     }

@@ -234,22 +234,19 @@ static uint64_t last_weigh(last_list *last, const cpu_scratch *s, cut c) {
 
 /* ---- the table ---------------------------------------------------------------------------------- */
 
-static cpu_answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
+static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
     int nan = 0;
     last_list last;
     last_clear(&last);
     work k = {set, row, s, &last, MINUS_INF};
-    row_params p = {row->temperature, row->top_p, row->min_p, row->top_k,
-                    row->flags,       row->vocab, row->seed,  row->position};
     k.best = set->scan(&k, &nan);
-    answer a = row_answer(&k, &p, k.best);
-    uint32_t flags = a.row_flags | (nan ? RAFFLE_ROW_NAN : 0);
-    cpu_answer told = {a.token, flags, a.greedy, a.threshold, a.tie_last, a.row_tickets, a.draw_tickets, a.drawn};
-    return told;
+    answer a = row_answer(&k, &row->params, k.best);
+    if (nan) a.row_flags |= RULE_ROW_NAN;
+    return a;
 }
 
 #define DEFINE_SAMPLE(dtype)                                                                                           \
-    static cpu_answer sample_##dtype(const cpu_row *row, const cpu_scratch *s) {                                       \
+    static answer sample_##dtype(const cpu_row *row, const cpu_scratch *s) {                                           \
         return row_sample(row->allow ? &allow_##dtype : &plain_##dtype, row, s);                                       \
     }
 DEFINE_SAMPLE(f32)

@@ -5,15 +5,12 @@
 #include <stdint.h>
 
 #include "raffle/raffle.h"
+#include "row_types.h"
 
 typedef struct cpu_row {
     const char *logits; /* [vocab] of the table's dtype, any alignment */
     const uint32_t *allow; /* [(vocab + 31) / 32] or NULL */
-    int64_t vocab;
-    float temperature, top_p, min_p;
-    int32_t top_k;
-    uint32_t flags; /* RAFFLE_TOP_P_JOINT ... */
-    uint64_t seed, position;
+    row_params params;
 } cpu_row;
 
 enum { PEAK_PAD = RAFFLE_WORKSPACE_ALIGN / 4 }; /* the blocks of a workspace are padded to this many floats */
@@ -34,16 +31,7 @@ typedef struct cpu_scratch {
 
 size_t scratch_carve(cpu_scratch *scratch, int64_t vocab, void *memory); /* memory NULL: only the size */
 
-typedef struct cpu_answer {
-    int32_t token; /* RAFFLE_NO_TOKEN if the row has none */
-    uint32_t row_flags;
-    int32_t greedy;
-    float threshold;  /* kept: logits above, and those equal with id <= tie_last */
-    int32_t tie_last;
-    uint64_t row_tickets, draw_tickets, drawn; /* 0 where the route did not need them */
-} cpu_answer;
-
-typedef cpu_answer (*cpu_row_function)(const cpu_row *row, const cpu_scratch *scratch);
+typedef answer (*cpu_row_function)(const cpu_row *row, const cpu_scratch *scratch);
 
 /* One table per instruction set, indexed by raffle_dtype. */
 typedef struct cpu_table { cpu_row_function sample[3]; } cpu_table;

@@ -33,14 +33,16 @@ cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row) {
     cpu_row r = {
         .logits = (const char *)call->logits.data + row * call->logits.row_stride * bytes,
         .allow = p->allow ? p->allow + row * p->allow_stride : NULL,
-        .vocab = plan->desc.vocab,
-        .temperature = p->temperature ? p->temperature[slot] : 1.0f,
-        .top_p = p->top_p ? p->top_p[slot] : 1.0f,
-        .min_p = p->min_p ? p->min_p[slot] : 0.0f,
-        .top_k = p->top_k ? p->top_k[slot] : 0,
-        .flags = p->flags,
-        .seed = p->seed[slot],
-        .position = p->position[slot],
+        .params = {
+            .vocab = plan->desc.vocab,
+            .temperature = p->temperature ? p->temperature[slot] : 1.0f,
+            .top_p = p->top_p ? p->top_p[slot] : 1.0f,
+            .min_p = p->min_p ? p->min_p[slot] : 0.0f,
+            .top_k = p->top_k ? p->top_k[slot] : 0,
+            .flags = p->flags,
+            .seed = p->seed[slot],
+            .position = p->position[slot],
+        },
     };
     return r;
 }
@@ -75,10 +77,10 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     raffle_status status = raffle_check_rows(call, error);
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
-        cpu_answer answer = table->sample[plan->desc.dtype](&row, &scratch);
-        int zero = answer.row_flags & RAFFLE_ROW_EMPTY && call->params.flags & RAFFLE_EMPTY_IS_ZERO;
-        call->result.token[i] = zero ? 0 : answer.token;
-        if (call->result.row_flags) call->result.row_flags[i] = answer.row_flags;
+        answer told = table->sample[plan->desc.dtype](&row, &scratch);
+        int zero = told.row_flags & RAFFLE_ROW_EMPTY && call->params.flags & RAFFLE_EMPTY_IS_ZERO;
+        call->result.token[i] = zero ? 0 : told.token;
+        if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
     }
     fpenv_leave(caller);
     return status;

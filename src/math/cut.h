@@ -153,8 +153,7 @@ RAFFLE_FN cut cut_raise(cut c, float low) {
 RAFFLE_FN int listing_covers(const listing *l, cut c) { return l->complete && l->high == PLUS_INF && l->low < c.low; }
 
 /* All filters as one cut. On return *l may cover what is kept. */
-CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing *w, listing *l,
-                      uint64_t *row_tickets) {
+CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing *w, listing *l) {
     cut c = {-FLT_MAX, INT32_MAX};
     if (r->min_p_first) {
         c = cut_raise(c, min_p_low(p, r, w->best));
@@ -173,7 +172,7 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
     }
     if (r->top_p) {
         int listed = (r->top_k || r->min_p_first) && listing_covers(l, c);
-        uint64_t mass = r->row_mass ? *row_tickets = CALL(k, weigh, w)
+        uint64_t mass = r->row_mass ? CALL(k, weigh, w)
                         : listed    ? CALL(k, list_tickets, l, c)
                                     : CALL(k, weigh_kept, w, c);
         quest q = {share_of(p->top_p, mass), 1};
@@ -192,7 +191,7 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
 /* ---- the whole way of a row whose largest logit is known -------------------------------------------- */
 
 CUT_FN answer row_answer(work *k, const row_params *p, float best) {
-    answer a = {RULE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0};
+    answer a = {RULE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0};
     rules r = rules_make(p);
     if (best == PLUS_INF) a.row_flags |= RULE_ROW_INF;
     if (best == MINUS_INF) {
@@ -208,7 +207,7 @@ CUT_FN answer row_answer(work *k, const row_params *p, float best) {
     weighing draw = weighing_make(p->temperature, best), filter = draw;
     if (r.filter_temperature != p->temperature) filter = weighing_make(r.filter_temperature, best);
     listing l = {0.0f, 0.0f, 0.0f, 0.0f, 0, 0, 0, 0, 0, 0};
-    cut c = row_cut(k, p, &r, &filter, &l, &a.row_tickets);
+    cut c = row_cut(k, p, &r, &filter, &l);
     int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX;
     int same = filter.scale.c == draw.scale.c && filter.scale.c_low == draw.scale.c_low;
     int listed = !whole && same && listing_covers(&l, c);

@@ -4,23 +4,11 @@
 
 #include <stdint.h>
 
+#include "row_types.h"
 #include "weigh.h"
-
-/* The flags and results of the public header that the stages know. src/cpu/explain.c asserts that they agree. */
-enum { RULE_TOP_P_JOINT = 1, RULE_FILTERS_FIRST = 2, RULE_MIN_P_LAST = 4, RULE_TOP_K_EXACT = 8 };
-enum { RULE_ROW_NAN = 1, RULE_ROW_INF = 2, RULE_ROW_EMPTY = 4 };
-enum { RULE_NO_TOKEN = -1 };
 
 enum { GUESS_TOKENS = 1024 }; /* tokens looked at to guess a threshold */
 enum { TOP_P_FIRST = 64 };    /* top-p tries the tokens of this many groups first */
-
-typedef struct row_params {
-    float temperature, top_p, min_p;
-    int32_t top_k;
-    uint32_t flags;
-    int64_t vocab;
-    uint64_t seed, position;
-} row_params;
 
 /* Which stages a row has. */
 typedef struct rules {
@@ -87,14 +75,5 @@ typedef struct quest {
     uint64_t target;
     int in_tickets;
 } quest;
-
-typedef struct answer {
-    int32_t token; /* RULE_NO_TOKEN if the row has none */
-    uint32_t row_flags;
-    int32_t greedy;
-    float threshold; /* kept: logits above, and those equal with id <= tie_last */
-    int32_t tie_last;
-    uint64_t row_tickets, draw_tickets, drawn; /* 0 where the route did not need them */
-} answer;
 
 #endif

@@ -19,6 +19,7 @@ def test_help():
         good(f"raffle {command} --help", run, f"usage: raffle {command}" in run.out, "Exit codes" in run.out)
         check(command in tool.out, f"the tool's help names {command}", tool.out)
         check(Run(command, "-h").out == run.out, f"raffle {command} -h is the same")
+        check(Run("help", command).out == run.out, f"raffle help {command} is the same")
         check(max(len(line) for line in run.lines) <= 110, f"help of {command} is at most 110 wide")
     bare = Run()
     check(bare.code == 2 and "usage:" in bare.out, "no command: help, exit code 2", bare.told)
@@ -26,6 +27,8 @@ def test_help():
     good("raffle --version", run, run.out.startswith("raffle 0.") or run.out.startswith("raffle 1."))
     refused("unknown command", Run("draw"), "command draw")
     refused("unknown option of the tool", Run("--verbose"), "--verbose")
+    refused("help for an unknown command", Run("help", "draw"), "command draw")
+    refused("help for two commands", Run("help", "info", "bench"), "bench")
 
 
 def test_wrong_options():
@@ -41,7 +44,7 @@ def test_wrong_options():
     for command, option in [("explain", "--draws"), ("info", "--seed"), ("bench", "--json"), ("selftest", "--threads")]:
         refused(f"{command} {option}", Run(command, option, "1"), option)
     bad = {"--temperature": ["", "x", "1,5", "1.0x", " 1", "1e99", "--seed"], "--top-p": ["", "0..5"],
-           "--min-p": ["half"], "--top-k": ["1.5", "k", "2147483648", "99999999999999999999", "", "0x"],
+           "--min-p": ["half"], "--top-k": ["1.5", "k", "2147483648", "-2147483649", "99999999999999999999", "", "0x"],
            "--seed": ["-1", "18446744073709551616", "1e3"], "--position": ["-1", "+1", " 1"],
            "--draws": ["0", "-5", "many", "1.0"], "--rows": ["", "a:b", "3:2", "-1:2", "1:2:3"],
            "--dtype": ["f64", "F32", ""], "--isa": ["sse9", "", "avx2,"], "--backend": ["gpu", ""],
@@ -193,6 +196,7 @@ def test_parameters():
     check(seen(flat, "--top-k", 3, "--flags", "top-k-exact") == {0, 1, 2}, "top-k-exact keeps the lowest ids")
     check(seen(steps, "--top-k", 4) == {0, 1, 2, 3}, "--top-k 4")
     check(seen(steps, "--top-k", 1) == {0}, "--top-k 1 is greedy")
+    check(seen(steps, "--top-k", -2147483648) == seen(steps), "the smallest --top-k is off")
     check(len(seen(steps, "--top-k", -1)) == 10, "--top-k -1 is off")
     check(seen(steps, "--top-p", 0.28) == {0, 1}, "--top-p 0.28")
     check(seen(steps, "--top-p", 0) == {0}, "--top-p 0 is greedy")
@@ -278,6 +282,11 @@ def test_explain():
                             ("a locale without UTF-8", [], {"LC_ALL": "C"})]:
         run = Run("explain", SMOLLM, "--row", 9, "--vocab", WORDS, *more, env=env)
         good(f"plain ASCII with {name}", run, run.out.isascii(), "###" in run.out)
+    large = file("large.npy", npy((4,), [123456.789, -3.0e38, 1.5e-7, 2.5]))
+    run = Run("explain", large)
+    good("explain shows large and small logits", run, "123456.789" in run.out, "e+38" in run.out, "1.50000005e-07" in run.out)
+    lines = [line for line in run.out.split("\n") if "%" in line and "cut" not in line][-4:]
+    check(len({line.index("%") for line in lines}) == 1, "and keeps its columns", run.out)
     for arguments in [["--temperature", 0], ["--min-p", 0.1, "--flags", "min-p-last"], ["--dtype", "bf16"],
                       ["--isa", "scalar"]]:
         good(f"explain {arguments}", Run("explain", SMOLLM, *arguments))

@@ -341,6 +341,33 @@ TEST(one_token) {
     }
 }
 
+/* ---- explain ---- */
+
+TEST(explain_lists_the_likeliest) {
+    enum { VOCAB = 1000, MORE = 1200 };
+    static float row[VOCAB];
+    static raffle_candidate top[MORE];
+    const int64_t rooms[] = {0, 1, 2, 3, 50, 999, 1000, MORE};
+    runner r = runner_make(RAFFLE_F32, VOCAB, RAFFLE_ISA_BEST);
+    for (int i = 0; i < VOCAB; ++i) row[i] = i % 40 == 7 ? -INFINITY : (float)(i * 7919 % 101); /* many are equal */
+    oracle_case c = ask_row(row, RAFFLE_F32, VOCAB);
+    raffle_params params = ask_params(&c);
+    raffle_logits logits = ask_logits(&c);
+    for (int n = 0; n < 8; ++n) {
+        raffle_explanation e = raffle_explanation_init();
+        e.top = top;
+        e.top_count = rooms[n];
+        CHECK_STATUS(raffle_explain(r.plan, &logits, &params, 0, &e, &r.launch, NULL), RAFFLE_OK);
+        CHECK_EQ(e.top_count, rooms[n] < VOCAB ? rooms[n] : VOCAB);
+        for (int64_t i = 0; i < e.top_count; ++i) { /* as many come before a token as its place says */
+            int64_t before = 0, id = top[i].token;
+            for (int64_t j = 0; j < VOCAB; ++j) before += row[j] > row[id] || (row[j] == row[id] && j < id);
+            CHECK_EQ(before, i);
+        }
+    }
+    runner_free(r);
+}
+
 int main(void) {
     RUN(temperature_below_1e5_is_greedy);
     RUN(temperature_infinite_is_uniform);
@@ -365,5 +392,6 @@ int main(void) {
     RUN(threshold_of_zero);
     RUN(subnormals_are_numbers);
     RUN(one_token);
+    RUN(explain_lists_the_likeliest);
     return test_report("edges");
 }

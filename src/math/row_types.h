@@ -1,0 +1,29 @@
+/* row_types.h - what goes into a row's stages and what comes out. Needs no vec_*.h. */
+#ifndef RAFFLE_MATH_ROW_TYPES_H
+#define RAFFLE_MATH_ROW_TYPES_H
+
+#include <stdint.h>
+
+/* The flags and results of the public header that the stages know. src/cpu/explain.c asserts that they agree. */
+enum { RULE_TOP_P_JOINT = 1, RULE_FILTERS_FIRST = 2, RULE_MIN_P_LAST = 4, RULE_TOP_K_EXACT = 8 };
+enum { RULE_ROW_NAN = 1, RULE_ROW_INF = 2, RULE_ROW_EMPTY = 4 };
+enum { RULE_NO_TOKEN = -1 };
+
+typedef struct row_params {
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    uint32_t flags; /* RULE_TOP_P_JOINT ... */
+    int64_t vocab;
+    uint64_t seed, position;
+} row_params;
+
+typedef struct answer {
+    int32_t token; /* RULE_NO_TOKEN if the row has none */
+    uint32_t row_flags;
+    int32_t greedy;
+    float threshold; /* kept: logits above, and those equal with id <= tie_last */
+    int32_t tie_last;
+    uint64_t draw_tickets, drawn; /* 0 where the route did not need them */
+} answer;
+
+#endif
