@@ -191,6 +191,38 @@ typedef struct raffle_launch {
 RAFFLE_API raffle_status raffle_sample(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                        const raffle_result *result, const raffle_launch *launch, raffle_error *error);
 
+/* ---- probabilities --------------------------------------------------------------------------- */
+
+/* Where rows of probabilities or logits go. Every part is optional, but one must be asked for. */
+typedef struct raffle_output {
+    uint32_t size;
+    uint32_t flags;           /* RAFFLE_LOG */
+    int32_t dtype;            /* raffle_dtype of data: that of the logits, a wider or a narrower one */
+    uint32_t reserved;
+    void *data;               /* [rows, vocab] or NULL. May be the logits themselves if type and stride are the same;
+                                 else it must not overlap them. CUDA: aligned to its elements */
+    int64_t row_stride;       /* elements from a row to the next; 0: vocab. May be negative, not shorter than a row */
+    uint32_t *row_flags;      /* [rows] or NULL */
+    uint32_t *kept;           /* [rows, kept_stride] or NULL: bit i%32 of word i/32 set: token i was kept */
+    int64_t kept_stride;      /* 32-bit words from a row to the next; 0: (vocab + 31) / 32 */
+    int32_t *kept_list;       /* [rows, kept_list_stride] or NULL: ids of the kept tokens, ascending; as many as fit */
+    int64_t kept_list_stride; /* room for a row's ids, and from a row to the next; at least 1 */
+    int32_t *kept_count;      /* [rows] or NULL: how many tokens were kept, whether or not they fit the list */
+} raffle_output;
+
+#define RAFFLE_LOG 1u /* raffle_softmax: natural logarithms of the probabilities; -inf where they are zero */
+
+/* Writes each row's probabilities: the law that raffle_sample draws from, out of the same tickets. Without filters
+ * that is softmax(logits / temperature) over the allowed tokens; with top-k, top-p or min-p the survivors share 1 and
+ * all others are 0; greedy rows (temperature 0) are 1 at the token and 0 elsewhere. Probabilities below 2^-126
+ * are 0. A row without any token is 0 everywhere, and RAFFLE_ROW_EMPTY. params.seed and position are not needed. */
+RAFFLE_API raffle_status raffle_softmax(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                                        const raffle_output *output, const raffle_launch *launch, raffle_error *error);
+
+/* Writes each row as it came, but -inf outside the kept set (masked, NaN, or cut by a filter; greedy rows keep one). */
+RAFFLE_API raffle_status raffle_mask(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                                     const raffle_output *output, const raffle_launch *launch, raffle_error *error);
+
 /* ---- explain --------------------------------------------------------------------------------- */
 
 /* Which stage took a token out. */
@@ -253,6 +285,7 @@ RAFFLE_DEFINE_INIT(raffle_plan_desc)
 RAFFLE_DEFINE_INIT(raffle_logits)
 RAFFLE_DEFINE_INIT(raffle_params)
 RAFFLE_DEFINE_INIT(raffle_result)
+RAFFLE_DEFINE_INIT(raffle_output)
 RAFFLE_DEFINE_INIT(raffle_launch)
 RAFFLE_DEFINE_INIT(raffle_explanation)
 #undef RAFFLE_DEFINE_INIT

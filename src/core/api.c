@@ -40,14 +40,32 @@ raffle_status raffle_sample(const raffle_plan *plan, const raffle_logits *logits
                             const raffle_result *result, const raffle_launch *launch, raffle_error *error) {
     call call;
     if (!result) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "raffle_result is NULL");
-    raffle_status status = raffle_check_call(plan, logits, params, result, launch, &call, error);
+    raffle_status status = raffle_check_call(plan, logits, params, result, launch, NEEDS_SEED, &call, error);
     return status ? status : plan->backend->sample(plan, &call, error);
+}
+
+static raffle_status write(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                           const raffle_output *output, const raffle_launch *launch, output_form form, raffle_error *error) {
+    call call;
+    raffle_status status = raffle_check_call(plan, logits, params, NULL, launch, 0, &call, error);
+    if (!status) status = raffle_check_output(plan, output, form, &call, error);
+    return status ? status : plan->backend->write(plan, &call, error);
+}
+
+raffle_status raffle_softmax(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                             const raffle_output *output, const raffle_launch *launch, raffle_error *error) {
+    return write(plan, logits, params, output, launch, FORM_PROBABILITY, error);
+}
+
+raffle_status raffle_mask(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                          const raffle_output *output, const raffle_launch *launch, raffle_error *error) {
+    return write(plan, logits, params, output, launch, FORM_LOGIT, error);
 }
 
 raffle_status raffle_explain(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params, int64_t row,
                              raffle_explanation *explanation, const raffle_launch *launch, raffle_error *error) {
     call call;
-    raffle_status status = raffle_check_call(plan, logits, params, NULL, launch, &call, error);
+    raffle_status status = raffle_check_call(plan, logits, params, NULL, launch, NEEDS_SEED, &call, error);
     if (!status) status = raffle_check_explanation(explanation, error);
     if (status) return status;
     if (row < 0 || row >= call.logits.rows)

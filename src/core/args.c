@@ -78,8 +78,8 @@ static raffle_status check_launch(const raffle_plan *plan, call *call, raffle_er
 }
 
 raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
-                                const raffle_result *result, const raffle_launch *launch, call *made,
-                                raffle_error *error) {
+                                const raffle_result *result, const raffle_launch *launch, int needs,
+                                call *made, raffle_error *error) {
     if (!plan) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "plan is NULL");
     memset(made, 0, sizeof *made);
     raffle_status status = TAKE(&made->logits, logits, raffle_logits);
@@ -120,13 +120,58 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
                            (long long)p->allow_stride, (long long)l->rows);
     if (l->rows) {
         if (!l->data) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.data is NULL");
-        if (!p->seed) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.seed is NULL");
-        if (!p->position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
+        if (needs & NEEDS_SEED && !p->seed) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.seed is NULL");
+        if (needs & NEEDS_SEED && !p->position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
         if (result && !made->result.token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.token is NULL");
     }
     if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)l->data % (plan->desc.dtype == RAFFLE_F32 ? 4 : 2))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.data is not aligned to its elements, as CUDA needs it");
     return check_launch(plan, made, error);
+}
+
+/* Completes a stride: 0 is its `least`, anything else must reach it and leave offsets inside 64 bits. */
+static raffle_status check_stride(int64_t *stride, int64_t least, int64_t rows, const char *name, raffle_error *error) {
+    int64_t extent = 0;
+    if (!*stride) *stride = least;
+    if (*stride < least && *stride > -least)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: a row has %lld", name, (long long)*stride, (long long)least);
+    if (__builtin_mul_overflow(rows, *stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: too large for %lld rows", name, (long long)*stride,
+                           (long long)rows);
+    return RAFFLE_OK;
+}
+
+raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *given, output_form form, call *made,
+                                  raffle_error *error) {
+    raffle_output *o = &made->output;
+    const raffle_logits *l = &made->logits;
+    const int64_t vocab = plan->desc.vocab, rows = l->rows;
+    raffle_status status = TAKE(o, given, raffle_output);
+    if (status) return status;
+    const uint32_t known = form == FORM_PROBABILITY ? RAFFLE_LOG : 0;
+    if (o->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_output.reserved is not 0");
+    if (o->flags & ~known) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.flags has unknown bits: 0x%x", o->flags);
+    if (o->dtype < RAFFLE_F32 || o->dtype > RAFFLE_BF16)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.dtype is %d: not a raffle_dtype", o->dtype);
+    if (o->kept_list && o->kept_list_stride < 1)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.kept_list_stride is %lld: must be 1 or more",
+                           (long long)o->kept_list_stride);
+    if (o->kept_stride < 0)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.kept_stride is %lld: must be 0 or more", (long long)o->kept_stride);
+    status = check_stride(&o->row_stride, vocab, rows, "output.row_stride", error);
+    if (!status) status = check_stride(&o->kept_stride, (vocab + 31) / 32, rows, "output.kept_stride", error);
+    if (!status && o->kept_list) status = check_stride(&o->kept_list_stride, 1, rows, "output.kept_list_stride", error);
+    if (status) return status;
+    if (rows && !o->data && !o->row_flags && !o->kept && !o->kept_list && !o->kept_count)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.data is NULL, and nothing else is asked for");
+    const int64_t bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2, output_bytes = o->dtype == RAFFLE_F32 ? 4 : 2;
+    if (o->data && o->data == l->data && (bytes != output_bytes || o->row_stride != l->row_stride))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1,
+                           "output.data is logits.data, but their %s differ", bytes != output_bytes ? "types" : "strides");
+    if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)o->data % (uintptr_t)output_bytes)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.data is not aligned to its elements, as CUDA needs it");
+    made->form = o->flags & RAFFLE_LOG ? FORM_LOG : form;
+    return RAFFLE_OK;
 }
 
 raffle_status raffle_check_rows(const call *call, raffle_error *error) {

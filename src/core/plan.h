@@ -4,11 +4,16 @@
 
 #include "raffle/raffle.h"
 
+/* What becomes of the tokens that a row keeps. */
+typedef enum output_form { FORM_PROBABILITY, FORM_LOG, FORM_LOGIT } output_form;
+
 /* A call after its structs were checked and completed: every field is set, strides are in elements. */
 typedef struct call {
     raffle_logits logits;
     raffle_params params;
     raffle_result result;
+    raffle_output output;       /* of raffle_softmax and raffle_mask */
+    output_form form;
     raffle_launch launch;
     int64_t row_first, row_end; /* this call's part of the batch */
 } call;
@@ -19,6 +24,7 @@ typedef struct backend {
     void (*destroy)(raffle_plan *plan);
     size_t (*describe)(const raffle_plan *plan, char *text, size_t bytes);
     raffle_status (*sample)(const raffle_plan *plan, const call *call, raffle_error *error);
+    raffle_status (*write)(const raffle_plan *plan, const call *call, raffle_error *error); /* call->output */
     raffle_status (*explain)(const raffle_plan *plan, const call *call, int64_t row, raffle_explanation *out,
                              raffle_error *error);
 } backend;

@@ -153,13 +153,6 @@ RAFFLE_FN void sum_totals(uint64_t *total, const vsum *s) {
     for (int q = 0; q < 4; ++q) total[q] = sum_resolve(low[q], size[q]);
 }
 
-/* The weight of each lane before it is rounded, under any reference. */
-RAFFLE_FN vf weight_any(vf x, const ref *f) {
-    if (f->kind == REF_PLAIN) return v_weight(x, f, 0);
-    if (f->kind == REF_TALL) return v_weight(x, f, 1);
-    return v_select(v_ge(x, v_set(f->base)), v_set(0x1p31f), v_set(0.0f));
-}
-
 /* The sum of the weights of a whole group under a plain reference. */
 RAFFLE_FN vsum group_sum_plain(const cpu_row *row, int64_t g, const ref *f, int kind) {
     vsum sum = sum_zero();
@@ -177,7 +170,7 @@ RAFFLE_FN vsum group_sum(const cpu_row *row, int64_t g, const ref *f, int kind) 
     if (f->kind == REF_PLAIN && group_whole(row, g)) return group_sum_plain(row, g, f, kind);
     vsum sum = sum_zero();
     for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES)
-        sum = sum_add(sum, weight_any(read_group(row, i, 0, kind), f));
+        sum = sum_add(sum, v_weight_any(read_group(row, i, 0, kind), f));
     return sum;
 }
 

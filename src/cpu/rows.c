@@ -9,6 +9,7 @@
 #include <limits.h>
 
 #include "cut_types.h"
+#include "probability.h"
 
 /* A row on its way through the stages. */
 typedef struct work {
@@ -230,6 +231,8 @@ static uint64_t last_weigh(last_list *last, const cpu_scratch *s, cut c) {
 
 #include "row_kernels.h"
 
+#include "row_write.h"
+
 #include "cut.h"
 
 /* ---- the table ---------------------------------------------------------------------------------- */
@@ -255,4 +258,5 @@ DEFINE_SAMPLE(bf16)
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
-const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {{sample_f32, sample_f16, sample_bf16}};
+const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {{sample_f32, sample_f16, sample_bf16},
+                                                         {write_f32, write_f16, write_bf16}};

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "raffle/raffle.h"
+#include "plan.h"
 #include "row_types.h"
 
 typedef struct cpu_row {
@@ -33,8 +33,27 @@ size_t scratch_carve(cpu_scratch *scratch, int64_t vocab, void *memory); /* memo
 
 typedef answer (*cpu_row_function)(const cpu_row *row, const cpu_scratch *scratch);
 
+/* Where a row's part of a raffle_output goes. */
+typedef struct cpu_target {
+    char *data;     /* [vocab] of `dtype`, or NULL */
+    int32_t dtype;  /* raffle_dtype */
+    output_form form;
+    uint32_t *kept; /* [(vocab + 31) / 32] or NULL */
+    int32_t *list;  /* [list_max] or NULL */
+    int64_t list_max;
+    int32_t *count; /* or NULL */
+} cpu_target;
+
+/* Writes what the answer says of a row that was sampled last, with the same scratch. Returns how many tokens it keeps,
+ * if a part of the target wants to know them. */
+typedef int64_t (*cpu_write_function)(const cpu_row *row, const cpu_scratch *scratch, const answer *answer,
+                                      const cpu_target *target);
+
 /* One table per instruction set, indexed by raffle_dtype. */
-typedef struct cpu_table { cpu_row_function sample[3]; } cpu_table;
+typedef struct cpu_table {
+    cpu_row_function sample[3];
+    cpu_write_function write[3];
+} cpu_table;
 
 extern const cpu_table raffle_table_one, raffle_table_avx2, raffle_table_avx512, raffle_table_neon;
 

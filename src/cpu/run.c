@@ -40,8 +40,8 @@ cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row) {
             .min_p = p->min_p ? p->min_p[slot] : 0.0f,
             .top_k = p->top_k ? p->top_k[slot] : 0,
             .flags = p->flags,
-            .seed = p->seed[slot],
-            .position = p->position[slot],
+            .seed = p->seed ? p->seed[slot] : 0,
+            .position = p->position ? p->position[slot] : 0,
         },
     };
     return r;
@@ -86,4 +86,4 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     return status;
 }
 
-const backend raffle_backend_cpu = {create, destroy, describe, sample, raffle_cpu_explain};
+const backend raffle_backend_cpu = {create, destroy, describe, sample, raffle_cpu_write, raffle_cpu_explain};

@@ -8,6 +8,8 @@
 /* Row `row` of a call, its parameters looked up and defaults filled in. */
 cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row);
 
+raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle_error *error);
+
 raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int64_t row, raffle_explanation *out,
                                  raffle_error *error);
 

@@ -166,8 +166,12 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 
+static raffle_status write(const raffle_plan *, const call *, raffle_error *error) {
+    return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_softmax and raffle_mask need a CPU plan so far");
+}
+
 static raffle_status explain(const raffle_plan *, const call *, int64_t, raffle_explanation *, raffle_error *error) {
     return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_explain needs a CPU plan: the tokens are the same");
 }
 
-extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, explain};
+extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write, explain};

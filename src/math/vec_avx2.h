@@ -48,6 +48,14 @@ RAFFLE_FN vf v_load_bf16(const void *p) {
 }
 RAFFLE_FN void v_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
 RAFFLE_FN void v_store_u(uint32_t *p, vu a) { _mm256_storeu_si256((__m256i *)p, a); }
+RAFFLE_FN void v_store_f16(void *p, vf a) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+RAFFLE_FN void v_store_bf16(void *p, vf a) {
+    __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    u = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+    _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1)));
+}
 
 RAFFLE_FN float v_peak(vf a) {
     __m128 q = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

@@ -44,6 +44,14 @@ RAFFLE_FN vf v_load_bf16(const void *p) {
 }
 RAFFLE_FN void v_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 RAFFLE_FN void v_store_u(uint32_t *p, vu a) { _mm512_storeu_si512(p, a); }
+RAFFLE_FN void v_store_f16(void *p, vf a) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+RAFFLE_FN void v_store_bf16(void *p, vf a) {
+    __m512i u = _mm512_castps_si512(a), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    u = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(u, 16)));
+}
 
 RAFFLE_FN float v_peak(vf a) { return _mm512_reduce_max_ps(a); }
 RAFFLE_FN vm v_gt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }

@@ -38,6 +38,12 @@ RAFFLE_FN vf v_load_bf16(const void *p) {
 }
 RAFFLE_FN void v_store(float *p, vf a) { vst1q_f32(p, a); }
 RAFFLE_FN void v_store_u(uint32_t *p, vu a) { vst1q_u32(p, a); }
+RAFFLE_FN void v_store_f16(void *p, vf a) { vst1_u8((uint8_t *)p, vreinterpret_u8_f16(vcvt_f16_f32(a))); }
+RAFFLE_FN void v_store_bf16(void *p, vf a) {
+    uint32x4_t u = vreinterpretq_u32_f32(a), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+    u = vaddq_u32(vaddq_u32(u, vdupq_n_u32(0x7fff)), odd);
+    vst1_u8((uint8_t *)p, vreinterpret_u8_u16(vshrn_n_u32(u, 16)));
+}
 
 RAFFLE_FN float v_peak(vf a) { return vmaxvq_f32(a); }
 RAFFLE_FN vm v_gt(vf a, vf b) { return vcgtq_f32(a, b); }

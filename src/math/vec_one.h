@@ -45,6 +45,7 @@ RAFFLE_FN vu v_round(vf a) {
 RAFFLE_FN vu v_where(vm m, vu a) { return m ? a : 0; }
 RAFFLE_FN vu v_set_u(uint32_t a) { return a; }
 RAFFLE_FN vm v_ge(vf a, vf b) { return a >= b; } /* false if either is NaN */
+RAFFLE_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 
 #if !defined(__CUDACC__) /* from here on: what only src/cpu/rows.c uses */
 
@@ -67,6 +68,15 @@ RAFFLE_FN vf v_load_bf16(const void *p) {
 }
 RAFFLE_FN void v_store(float *p, vf a) { *p = a; }
 RAFFLE_FN void v_store_u(uint32_t *p, vu a) { *p = a; }
+/* Rounded to nearest even, to any address; no lane is NaN. */
+RAFFLE_FN void v_store_f16(void *p, vf a) {
+    uint16_t h = f16_of_float(a);
+    memcpy(p, &h, sizeof h);
+}
+RAFFLE_FN void v_store_bf16(void *p, vf a) {
+    uint16_t h = bf16_of_float(a);
+    memcpy(p, &h, sizeof h);
+}
 
 RAFFLE_FN float v_peak(vf a) { return a; } /* the largest lane; no lane is NaN */
 RAFFLE_FN vm v_gt(vf a, vf b) { return a > b; }
@@ -75,7 +85,6 @@ RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return m & (a == a) & (b == b); } /* 
 RAFFLE_FN vm v_and(vm a, vm b) { return a & b; }
 RAFFLE_FN vm v_without(vm a, vm b) { return a & !b; }
 RAFFLE_FN vm v_every(void) { return 1; }
-RAFFLE_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 RAFFLE_FN uint32_t v_bits(vm m) { return (uint32_t)m; } /* lane i as bit i */
 RAFFLE_FN vm v_mask(uint32_t bits) { return bits & 1; }  /* bit i to lane i; higher bits are ignored */
 RAFFLE_FN vu v_shift(vu a, uint32_t n) { return n < 32 ? a >> n : 0; }

@@ -137,6 +137,13 @@ RAFFLE_FN vf v_weight(vf x, const ref *f, int tall) {
     return x;
 }
 
+/* The weight of each lane before it is rounded, under any reference. */
+RAFFLE_FN vf v_weight_any(vf x, const ref *f) {
+    if (f->kind == REF_PLAIN) return v_weight(x, f, 0);
+    if (f->kind == REF_TALL) return v_weight(x, f, 1);
+    return v_select(v_ge(x, v_set(f->base)), v_set(0x1p31f), v_set(0.0f));
+}
+
 /* The integer weight of each lane under any reference. */
 RAFFLE_FN vu v_weigh(vf x, const ref *f) {
     if (f->kind == REF_STEP) return v_where(v_ge(x, v_set(f->base)), v_set_u(1u << WEIGHT_BITS));
@@ -147,10 +154,15 @@ RAFFLE_FN vu v_weigh(vf x, const ref *f) {
 /* ---- weight -> tickets ---------------------------------------------------------------------------- */
 
 /* How far a group with maximum m and reference f lies below the row's best, with maximum `best` and
- * reference `row`, in powers of two; 64 or more: it holds no tickets. */
+ * reference `row`, in powers of two. */
+RAFFLE_FN uint32_t ref_distance(const ref *row, float best, const ref *f, float m) {
+    if (row->kind == REF_STEP && row->base == best && m < best) return UINT32_MAX;
+    return (uint32_t)row->exponent - (uint32_t)f->exponent;
+}
+
+/* The same where 64 is as good as more: such a group holds no tickets. */
 RAFFLE_FN uint32_t ref_below(const ref *row, float best, const ref *f, float m) {
-    if (row->kind == REF_STEP && row->base == best && m < best) return 64;
-    uint32_t below = (uint32_t)row->exponent - (uint32_t)f->exponent;
+    uint32_t below = ref_distance(row, best, f, m);
     return below < 64 ? below : 64;
 }
 

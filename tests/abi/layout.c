@@ -59,6 +59,22 @@ TEST(result_layout) {
     AT(raffle_result, row_flags, 16);
 }
 
+TEST(output_layout) {
+    SIZE(raffle_output, 80);
+    AT(raffle_output, size, 0);
+    AT(raffle_output, flags, 4);
+    AT(raffle_output, dtype, 8);
+    AT(raffle_output, reserved, 12);
+    AT(raffle_output, data, 16);
+    AT(raffle_output, row_stride, 24);
+    AT(raffle_output, row_flags, 32);
+    AT(raffle_output, kept, 40);
+    AT(raffle_output, kept_stride, 48);
+    AT(raffle_output, kept_list, 56);
+    AT(raffle_output, kept_list_stride, 64);
+    AT(raffle_output, kept_count, 72);
+}
+
 TEST(launch_layout) {
     SIZE(raffle_launch, 40);
     AT(raffle_launch, size, 0);
@@ -131,6 +147,7 @@ TEST(constants) {
     CHECK_EQ(RAFFLE_MIN_P_LAST, 4);
     CHECK_EQ(RAFFLE_TOP_K_EXACT, 8);
     CHECK_EQ(RAFFLE_EMPTY_IS_ZERO, 16);
+    CHECK_EQ(RAFFLE_LOG, 1);
     CHECK_EQ(RAFFLE_ROW_NAN, 1);
     CHECK_EQ(RAFFLE_ROW_INF, 2);
     CHECK_EQ(RAFFLE_ROW_EMPTY, 4);
@@ -153,6 +170,7 @@ TEST(initialisers) {
     INIT(raffle_logits);
     INIT(raffle_params);
     INIT(raffle_result);
+    INIT(raffle_output);
     INIT(raffle_launch);
     INIT(raffle_explanation);
 }
@@ -167,6 +185,7 @@ int main(void) {
     RUN(logits_layout);
     RUN(params_layout);
     RUN(result_layout);
+    RUN(output_layout);
     RUN(launch_layout);
     RUN(candidate_layout);
     RUN(explanation_layout);

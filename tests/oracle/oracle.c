@@ -103,16 +103,18 @@ oracle_ref oracle_ref_of(oracle_scale s, float m) {
 
 /* ---- 4. logit to weight ---- */
 
-uint64_t oracle_weight(oracle_scale s, oracle_ref ref, float x) {
-    if (ref.kind == ORACLE_STEP) return x >= ref.base ? 1ULL << 31 : 0;
+double oracle_weight_exact(oracle_scale s, oracle_ref ref, float x) {
+    if (ref.kind == ORACLE_STEP) return x >= ref.base ? 0x1p31 : 0;
     if (ref.kind == ORACLE_TALL) x = x - ref.base;
     if (!(x > ref.low)) x = ref.low;
     float t = fmaf(x, s.c, ref.magic), n = t - ref.magic;
     float r = fmaf(x, s.c, -n) + fmaf(x, s.c_low, 0.5f);
     float v = polynomial(r);
     if (ref.kind == ORACLE_TALL) v = v * ref.gain;
-    return (uint64_t)rint(ldexp((double)v, (int)(t - MAGIC))); /* a double holds v * 2^n exactly */
+    return ldexp((double)v, (int)(t - MAGIC)); /* a double holds v * 2^n exactly */
 }
+
+uint64_t oracle_weight(oracle_scale s, oracle_ref ref, float x) { return (uint64_t)rint(oracle_weight_exact(s, ref, x)); }
 
 /* ---- 5. weight to tickets ---- */
 
@@ -414,4 +416,51 @@ uint64_t oracle_held(const oracle_case *g, uint64_t *held) {
     }
     free(kept);
     return a.draw_mass;
+}
+
+/* ---- 8. probabilities ---- */
+
+static float probability_of(oracle_scale scale, oracle_ref row, float M, float m, float x, uint64_t mass) {
+    oracle_ref ref = oracle_ref_of(scale, m);
+    int64_t d = row.exponent - ref.exponent;
+    if (d > 126 || (row.kind == ORACLE_STEP && row.base == M && m < M)) return 0;
+    float drop = scale.drop * 2.1875f;
+    ref.low = ref.kind == ORACLE_PLAIN ? m - drop : -drop;
+    float v = (float)oracle_weight_exact(scale, ref, x); /* exact: it is one f32 times a power of two */
+    float least = (float)ldexp((double)(float)((double)mass * 0x1.fffep-137), (int)d);
+    if (v < least) return 0;
+    double q = ldexp(1, 41) / (double)mass;
+    float factor = (float)q, factor_low = (float)(q - (double)factor);
+    float product = v * factor_low, share = fmaf(v, factor, product);
+    double p = ldexp((double)share, (int)(-31 - d));
+    return (float)(p < 0x1p-126 ? 0x1p-126 : p);
+}
+
+static float log_of(const oracle_case *g, oracle_scale scale, oracle_ref row, float M, float x, uint64_t mass) {
+    int step = row.kind == ORACLE_STEP;
+    if (step && x < row.base) return -INFINITY;
+    double level = oracle_log((double)mass / ldexp(oracle_weight_exact(scale, row, M), 10));
+    double slope = step ? 0 : 1 / (double)g->temperature;
+    float a = (float)slope, a_low = (float)(slope - (double)a), b = (float)level, b_low = (float)(level - (double)b);
+    float down = step ? 0 : x - M < -FLT_MAX ? -FLT_MAX : x - M;
+    float result = -(fmaf(-down, a, b) + fmaf(-down, a_low, b_low));
+    return result < 0 ? result : 0;
+}
+
+void oracle_probabilities(const oracle_case *g, int logarithms, float *value) {
+    uint8_t *kept = malloc((size_t)g->vocab);
+    oracle_answer a = oracle_sample(g, kept, NULL);
+    uint32_t ignored = 0;
+    float *x = processed_row(g, &ignored), M = largest(x, 0, g->vocab);
+    oracle_scale scale = oracle_scale_of(g->temperature);
+    oracle_ref row = oracle_ref_of(scale, M);
+    for (int64_t i = 0; i < g->vocab; ++i) {
+        int64_t first = i / GROUP * GROUP, end = first + GROUP < g->vocab ? first + GROUP : g->vocab;
+        if (!kept[i]) value[i] = logarithms ? -INFINITY : 0;
+        else if (a.greedy) value[i] = logarithms ? 0 : 1;
+        else if (logarithms) value[i] = log_of(g, scale, row, M, x[i], a.draw_mass);
+        else value[i] = probability_of(scale, row, M, largest(x, first, end), x[i], a.draw_mass);
+    }
+    free(kept);
+    free(x);
 }

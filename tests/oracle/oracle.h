@@ -64,5 +64,9 @@ typedef struct oracle_ref {
 oracle_scale oracle_scale_of(float temperature);
 oracle_ref oracle_ref_of(oracle_scale scale, float m);
 uint64_t oracle_weight(oracle_scale scale, oracle_ref ref, float x);
+double oracle_weight_exact(oracle_scale scale, oracle_ref ref, float x); /* before it is rounded to an integer */
+
+/* Section 8: what raffle_softmax writes in f32, as probabilities or as logarithms. value [vocab]. */
+void oracle_probabilities(const oracle_case *given, int logarithms, float *value);
 
 #endif

@@ -1,0 +1,158 @@
+/* row_write.h - report: the probabilities or logits of what a row keeps, and the kept set itself, written group by group
+ * in one pass over the row. Included by rows.c only. `kind` is a compile-time constant everywhere. */
+
+/* How the tokens of a row become what is written. */
+typedef struct writing {
+    const cpu_row *row;
+    const cpu_scratch *scratch;
+    const cpu_target *to;
+    weighing by;
+    cut kept;
+    portion best_portion;
+    log_line line;
+    int only;             /* one token is kept, with probability 1 */
+    int64_t total, listed; /* kept tokens so far */
+} writing;
+
+static writing writing_make(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to) {
+    const int empty = (a->row_flags & RULE_ROW_EMPTY) != 0;
+    float best = MINUS_INF;
+    for (int64_t g = 0; g < s->groups; ++g) best = s->peak[g] > best ? s->peak[g] : best;
+    writing w = {.row = row, .scratch = s, .to = to, .only = a->greedy};
+    w.kept.low = empty ? PLUS_INF : a->threshold;
+    w.kept.tie_last = a->tie_last;
+    if (empty || a->greedy) return w;
+    w.by = weighing_make(row->params.temperature, best);
+    w.best_portion = portion_make(a->draw_tickets);
+    w.line = log_line_make(row->params.temperature, best, &w.by.row, a->draw_tickets);
+    return w;
+}
+
+RAFFLE_FN float nothing_of(const writing *w) { return w->to->form == FORM_PROBABILITY ? 0.0f : MINUS_INF; }
+
+/* The lanes of x, tokens i and up, that are kept. */
+RAFFLE_FN vm kept_lanes(const writing *w, vf x, int64_t i) {
+    vm above = v_gt(x, v_set(w->kept.low)), equal = v_eq(x, v_set(w->kept.low));
+    if (w->kept.tie_last == INT32_MAX) return v_ge(x, v_set(w->kept.low));
+    int64_t ties = w->kept.tie_last + 1 - i; /* how many of these lanes may be equal */
+    uint32_t lanes = ties >= V_LANES ? v_bits(v_every()) : ties > 0 ? (1u << ties) - 1 : 0;
+    return v_mask(v_bits(above) | (v_bits(equal) & lanes));
+}
+
+/* The values of kept lanes. */
+RAFFLE_FN vf value_of(const writing *w, vf x, const ref *f, const portion *p) {
+    if (w->to->form == FORM_LOGIT) return x;
+    if (w->only) return v_set(w->to->form == FORM_LOG ? 0.0f : 1.0f);
+    if (w->to->form == FORM_PROBABILITY) return v_portion(v_weight_any(x, f), p);
+    if (w->by.row.kind != REF_STEP) return v_log(x, &w->line);
+    return v_select(v_ge(x, v_set(w->by.row.base)), v_set(0.0f - w->line.level), v_set(MINUS_INF));
+}
+
+/* Any group: its values to made[GROUP], a bit for each kept token to bits[GROUP / 32]. */
+RAFFLE_FN void group_write_any(const writing *w, int64_t g, const ref *f, const portion *p, float *made, uint32_t *bits,
+                               int kind) {
+    const vf nothing = v_set(nothing_of(w));
+    const int64_t first = g * GROUP, count = group_end(w->row, g) - first;
+    memset(bits, 0, GROUP / 32 * sizeof *bits);
+    for (int64_t j = 0; j < count; j += V_LANES) {
+        vf x = read_group(w->row, first + j, 0, kind);
+        vm kept = kept_lanes(w, x, first + j);
+        bits[j / 32] |= v_bits(kept) << (j % 32);
+        v_store(made + j, v_select(kept, value_of(w, x, f, p), nothing));
+    }
+}
+
+/* A whole group of probabilities under a plain reference, without a cut: masked tokens weigh next to nothing. */
+RAFFLE_FN void group_write_plain(const cpu_row *row, int64_t g, const ref *f, const portion *p, float *made, int kind) {
+    for (int64_t j = 0; j < GROUP; j += V_CHAINS * V_LANES) {
+        vf x[V_CHAINS];
+        for (int n = 0; n < V_CHAINS; ++n) x[n] = read_full(row, g * GROUP + j + n * V_LANES, kind);
+        v_weights(x, V_CHAINS, f, 0);
+        for (int n = 0; n < V_CHAINS; ++n) v_store(made + j + n * V_LANES, v_portion(x[n], p));
+    }
+}
+
+/* Converts a group's values to their place. */
+static void group_store(const writing *w, int64_t g, int64_t count, const float *made) {
+    const cpu_target *to = w->to;
+    char *at = to->data + g * GROUP * (to->dtype == RAFFLE_F32 ? 4 : 2);
+    float rest[V_LANES] = {0};
+    if (to->dtype == RAFFLE_F32) {
+        memcpy(at, made, (size_t)count * 4);
+        return;
+    }
+    int64_t j = 0;
+    for (; j + V_LANES <= count; j += V_LANES) {
+        if (to->dtype == RAFFLE_F16) v_store_f16(at + j * 2, v_load_f32(made + j));
+        else v_store_bf16(at + j * 2, v_load_f32(made + j));
+    }
+    if (j == count) return;
+    memcpy(rest, made + j, (size_t)(count - j) * 4);
+    uint16_t half[V_LANES];
+    if (to->dtype == RAFFLE_F16) v_store_f16(half, v_load_f32(rest));
+    else v_store_bf16(half, v_load_f32(rest));
+    memcpy(at + j * 2, half, (size_t)(count - j) * 2);
+}
+
+/* Adds a group's kept tokens to the mask, the list and the count. */
+static void group_keep(writing *w, int64_t g, int64_t count, const uint32_t *bits) {
+    const cpu_target *to = w->to;
+    for (int64_t n = 0; n * 32 < count; ++n) {
+        uint32_t word = bits[n];
+        if (to->kept) to->kept[g * (GROUP / 32) + n] = word;
+        if (to->list) {
+            for (uint32_t left = word; left && w->listed < to->list_max; left &= left - 1)
+                to->list[w->listed++] = (int32_t)(g * GROUP + n * 32 + __builtin_ctz(left));
+        }
+        w->total += __builtin_popcount(word);
+    }
+}
+
+/* Everything that is asked for, of one group. */
+RAFFLE_FN void group_write(writing *w, int64_t g, int kind) {
+    const cpu_target *to = w->to;
+    const float peak = w->scratch->peak[g], nothing = nothing_of(w);
+    const int64_t count = group_end(w->row, g) - g * GROUP;
+    const int sets = to->kept || to->list || to->count;
+    const int uncut = !(w->kept.low > -FLT_MAX) && w->kept.tie_last == INT32_MAX && to->form == FORM_PROBABILITY && !sets;
+    float made[GROUP];
+    uint32_t bits[GROUP / 32];
+    ref f = {0};
+    portion p = {0};
+    int any = peak > MINUS_INF && peak >= w->kept.low;
+    if (any && !w->only && to->form == FORM_PROBABILITY) {
+        f = ref_make(w->by.scale, peak);
+        p = portion_below(w->best_portion, ref_distance(&w->by.row, w->by.best, &f, peak));
+        f = ref_deep(f, w->by.scale, peak);
+    }
+    if (!any || (p.none && !sets)) {
+        for (int j = 0; j < GROUP; ++j) made[j] = nothing;
+        memset(bits, 0, sizeof bits);
+    } else if (uncut && f.kind == REF_PLAIN && count == GROUP) {
+        char *at = to->data + g * GROUP * 4;
+        int direct = to->dtype == RAFFLE_F32 && (uintptr_t)at % sizeof(float) == 0;
+        group_write_plain(w->row, g, &f, &p, direct ? (float *)(void *)at : made, kind);
+        if (direct) return;
+    } else {
+        group_write_any(w, g, &f, &p, made, bits, kind);
+        if (p.none)
+            for (int j = 0; j < GROUP; ++j) made[j] = nothing;
+    }
+    if (to->data) group_store(w, g, count, made);
+    if (sets) group_keep(w, g, count, bits);
+}
+
+RAFFLE_FN int64_t row_write(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to, int kind) {
+    writing w = writing_make(row, s, a, to);
+    if (!to->data && !to->kept && !to->list && !to->count) return 0;
+    for (int64_t g = 0; g < s->groups; ++g) group_write(&w, g, kind);
+    return w.total;
+}
+
+#define DEFINE_WRITE(dtype, type)                                                                                      \
+    static int64_t write_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to) {    \
+        return row->allow ? row_write(row, s, a, to, type | READ_ALLOW) : row_write(row, s, a, to, type);              \
+    }
+DEFINE_WRITE(f32, READ_F32)
+DEFINE_WRITE(f16, READ_F16)
+DEFINE_WRITE(bf16, READ_BF16)

@@ -1,0 +1,38 @@
+/* write.c - raffle_softmax and raffle_mask: each row is sampled, which decides what is kept and what it weighs, and
+ * then written. */
+#include "args.h"
+#include "fpenv.h"
+#include "run.h"
+
+static cpu_target target_of(const call *call, int64_t row) {
+    const raffle_output *o = &call->output;
+    const int64_t bytes = o->dtype == RAFFLE_F32 ? 4 : 2;
+    cpu_target t = {
+        .data = o->data ? (char *)o->data + row * o->row_stride * bytes : NULL,
+        .dtype = o->dtype,
+        .form = call->form,
+        .kept = o->kept ? o->kept + row * o->kept_stride : NULL,
+        .list = o->kept_list ? o->kept_list + row * o->kept_list_stride : NULL,
+        .list_max = o->kept_list_stride,
+        .count = o->kept_count ? o->kept_count + row : NULL,
+    };
+    return t;
+}
+
+raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle_error *error) {
+    const cpu_table *table = plan->state;
+    cpu_scratch scratch;
+    scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
+    fpenv caller = fpenv_enter();
+    raffle_status status = raffle_check_rows(call, error);
+    for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
+        cpu_row row = raffle_row_of(plan, call, i);
+        cpu_target target = target_of(call, i);
+        answer told = table->sample[plan->desc.dtype](&row, &scratch);
+        int64_t kept = table->write[plan->desc.dtype](&row, &scratch, &told, &target);
+        if (target.count) *target.count = (int32_t)kept;
+        if (call->output.row_flags) call->output.row_flags[i] = told.row_flags;
+    }
+    fpenv_leave(caller);
+    return status;
+}

@@ -1,0 +1,94 @@
+/* probability.h - weights and tickets to probabilities and their logarithms. Written over the operations of a vec_*.h
+ * that must be included before. docs/determinism.md, section 8, defines each step. */
+#ifndef RAFFLE_MATH_PROBABILITY_H
+#define RAFFLE_MATH_PROBABILITY_H
+
+#include "logarithm.h"
+#include "weigh.h"
+
+/* ---- probabilities --------------------------------------------------------------------------------- */
+
+/* A reference for floats instead of integers: tokens down to 2^-130 of its maximum keep all their digits. The weights
+ * between this floor and the usual one round to 0, so sums of integers stay what they are. */
+RAFFLE_FN ref ref_deep(ref f, scale s, float m) {
+    const float drop = s.drop * 2.1875f; /* 130.9 powers of two: floats are normal down to 2^-126 */
+    if (f.kind == REF_PLAIN) f.low = m - drop;
+    if (f.kind == REF_TALL) f.low = -drop;
+    return f;
+}
+
+/* What makes probabilities of a group's weights: their quotient by the mass they share. */
+typedef struct portion {
+    float factor, factor_low; /* 2^41 / mass, as a sum */
+    float least;              /* weights below are probabilities below 2^-126, and 0 */
+    float smallest;           /* 2^-126 in units of the product */
+    float shift;              /* MAGIC + the exponent that the product still lacks */
+    int none;                 /* all probabilities are 0 */
+} portion;
+
+/* Of the row's best group, out of the mass of all that is kept. */
+RAFFLE_FN portion portion_make(uint64_t mass) {
+    const double whole = (double)mass, q = 0x1p41 / whole;
+    portion p;
+    p.factor = (float)q;
+    p.factor_low = (float)(q - (double)p.factor);
+    p.least = (float)(whole * 0x1.fffep-137); /* 2^-95 / q, and a little less: it must not lose a normal number */
+    p.smallest = 0x1p-95f;
+    p.shift = MAGIC - (float)WEIGHT_BITS;
+    p.none = 0;
+    return p;
+}
+
+/* Of a group `distance` powers of two below. */
+RAFFLE_FN portion portion_below(portion p, uint32_t distance) {
+    const uint32_t d = distance < 127 ? distance : 126;
+    const float power = float_of((127 + d) << 23);
+    p.none = distance != d;
+    p.least = p.least * power;
+    p.smallest = p.smallest * power;
+    p.shift = p.shift - (float)d;
+    return p;
+}
+
+/* Weights become probabilities. Small ones are set aside before the products: those would be subnormal, and slow. */
+RAFFLE_FN vf v_portion(vf weight, const portion *p) {
+    vm some = v_ge(weight, v_set(p->least));
+    weight = v_select(some, weight, v_set(1.0f));
+    vf share = v_fma(weight, v_set(p->factor), v_mul(weight, v_set(p->factor_low)));
+    share = v_scale(v_max(share, v_set(p->smallest)), v_set(p->shift));
+    return v_select(some, share, v_set(0.0f));
+}
+
+/* ---- logarithms ------------------------------------------------------------------------------------ */
+
+/* ln p = (x - M) / T - ln(sum of exp((x - M) / T)), M the row's largest logit: a line in x - M. */
+typedef struct log_line {
+    float base;             /* M */
+    float slope, slope_low; /* 1 / T, as a sum */
+    float level, level_low; /* the logarithm of the sum, as a sum */
+} log_line;
+
+/* `row` is the reference of M, `mass` that of all that is kept. The sum is the mass in units of M's own weight. Under
+ * REF_STEP kept tokens share alike. */
+RAFFLE_FN log_line log_line_make(float temperature, float best, const ref *row, uint64_t mass) {
+    const double slope = row->kind == REF_STEP ? 0.0 : 1.0 / (double)temperature;
+    const double unit = (double)v_first(v_weight_any(v_set(best), row)) * (double)(1 << TICKET_BITS);
+    const double level = natural_log((double)mass / unit);
+    log_line l;
+    l.base = best;
+    l.slope = (float)slope;
+    l.slope_low = (float)(slope - (double)l.slope);
+    l.level = (float)level;
+    l.level_low = (float)(level - (double)l.level);
+    return l;
+}
+
+/* For x <= M; never above 0, never NaN. */
+RAFFLE_FN vf v_log(vf x, const log_line *l) {
+    vf zero = v_set(0.0f), down = v_max(v_sub(x, v_set(l->base)), v_set(-FLT_MAX));
+    vf high = v_fma(down, v_set(-l->slope), v_set(l->level));
+    vf low = v_fma(down, v_set(-l->slope_low), v_set(l->level_low));
+    return v_sub(zero, v_max(v_add(high, low), zero));
+}
+
+#endif
