@@ -32,8 +32,11 @@ bench: build ## each route against a plain maximum over the row
 install: build ## headers, libraries, pkg-config and CMake package, command line [PREFIX= DESTDIR=]
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
-python: ## the Python bindings
-	@echo "make python: the Python bindings are not built yet"; exit 1
+python: ## the Python package, to be imported from build-python/python; with CUDA where there is nvcc (needs no pip)
+	@cmake/ensure.sh python
+	@$(call configure,build-python) -DRAFFLE_PYTHON=ON -DRAFFLE_CLI=OFF
+	@cmake --build build-python --parallel $(JOBS) --target python_package
+	@PYTHONPATH=build-python/python python3 -c 'import raffle; print("raffle", raffle.__version__, "in build-python/python; GPU:", raffle.cuda_available()[1] or "yes")'
 
 cuda: ## the library with the CUDA backend (into build-cuda/)
 	@cmake/ensure.sh build

@@ -1,5 +1,5 @@
 #!/bin/sh
-# ensure.sh build|test - what a build or the tests need and this machine lacks: installed if we may
+# ensure.sh build|python|test - what a build or the tests need and this machine lacks: installed if we may
 # (Debian, root), else named in one line. Says nothing if nothing is missing.
 set -eu
 
@@ -13,6 +13,8 @@ have() { command -v "$1"; }
 compiles() { # compiles COMPILER FLAGS...: whether it makes a program
     echo 'int main(void) { return 0; }' | "$@" -x c - -o /dev/null
 }
+python_has() { python3 -c "$1"; }
+headers='import os, sysconfig; os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))'
 fuzzes() { echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer,address -x c - -o /dev/null; }
 lists() { # what is missing now, into $packages
     packages=
@@ -20,13 +22,16 @@ lists() { # what is missing now, into $packages
     need libc6-dev compiles cc
     need cmake have cmake
     need ninja-build have ninja
+    [ "$1" != build ] || return 0
+    need python3 have python3
+    need python3-dev python_has "$headers"
     [ "$1" = test ] || return 0
+    need python3-venv python_has 'import ensurepip, venv'
     need g++ have c++
     need clang compiles clang
     need libclang-rt-14-dev fuzzes
     need binutils have objdump
     need pkg-config have pkg-config
-    need python3 have python3
     need gcc-aarch64-linux-gnu have aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross compiles aarch64-linux-gnu-gcc -static
     need qemu-user have qemu-aarch64

@@ -252,8 +252,40 @@ def step_cuda():
     ctest("build-cuda-test", "-L", "^cuda$", prefix="cuda.")
 
 
+def python_environment():
+    """A virtual environment with what the tests of the Python package need; made once, kept in build/."""
+    folder = ROOT / "build/venv"
+    python = folder / "bin/python"
+    wanted = (ROOT / "bindings/python/tests/requirements.txt").read_text()
+    mark = folder / "installed.txt"
+    if not (python.exists() and mark.exists() and mark.read_text() == wanted):
+        must("make a virtual environment", [sys.executable, "-m", "venv", "--clear", folder])
+        must("install test packages", [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r",
+                                       ROOT / "bindings/python/tests/requirements.txt"])
+        mark.write_text(wanted)
+    return python
+
+
+def step_python():
+    """The Python package: built as a wheel, installed into a virtual environment, tested there."""
+    python = python_environment()
+    wheels = ROOT / "build/wheels"
+    shutil.rmtree(wheels, ignore_errors=True)
+    started = time.time()
+    must("build the wheel", [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels,
+                             "--config-settings=cmake.define.RAFFLE_CUDA=OFF", "--config-settings=cmake.define.RAFFLE_WERROR=ON",
+                             ROOT / "bindings/python"])
+    wheel = next(wheels.glob("*.whl"))
+    print(f"   built {wheel.name} ({time.time() - started:.0f} s)", flush=True)
+    must("install the wheel", [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--force-reinstall", wheel])
+    started = time.time()
+    status, text = execute([python, "-m", "pytest", "-q", ROOT / "bindings/python/tests"],
+                           env={"RAFFLE_WHEEL": str(wheel), "PYTHONDONTWRITEBYTECODE": "1"})
+    count_output("python", text, status == 0, time.time() - started)
+
+
 STEPS = {"source": step_source, "release": step_release, "package": step_package, "asan": step_asan, "fuzz": step_fuzz,
-         "tsan": step_tsan, "arm": step_arm, "cuda": step_cuda}
+         "tsan": step_tsan, "arm": step_arm, "python": step_python, "cuda": step_cuda}
 
 
 def bench_cuda():

@@ -1,0 +1,191 @@
+"""sample, prepare, explain: the plain functions."""
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+
+from . import _core
+from ._arrays import dtype_code, kind_of
+
+Array = Any  # numpy, torch, CuPy, JAX, DLPack, buffers
+Floats = Union[float, Sequence[float], Array]
+Integers = Union[int, Sequence[int], Array]
+_PARAM_DTYPES = ("float32", "int32", "float32", "float32", "uint64", "uint64")
+
+
+def _on_gpu(kind: Any, logits: Array, params: Any, slot: Any, stream: Any, workspace: Any) -> Any:
+    """What a call on a GPU needs beyond a call on the CPU."""
+    params = tuple(kind.cast(p, d) for p, d in zip(params, _PARAM_DTYPES))
+    if stream is None:
+        stream = kind.stream(logits)
+    if workspace is None:
+        workspace = kind.workspace(logits, _core.plan(logits, -1, 0), stream)
+    return params, kind.cast(slot, "int32"), stream, workspace
+
+
+def _outputs(kind: Any, logits: Array, out: Any, return_flags: bool) -> Any:
+    token, row_flags = out if isinstance(out, tuple) else (out, None)
+    if token is None:
+        token = kind.empty(logits)
+    if return_flags and row_flags is None:
+        row_flags = kind.empty(logits, "uint32")
+    return token, row_flags
+
+
+def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
+           seed: Optional[Integers] = None, position: Integers = 0, *, slot: Optional[Integers] = None,
+           allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None, return_flags: bool = False,
+           threads: int = 1, dtype: Any = None, stream: Optional[int] = None) -> Any:
+    """Draw one token per row of logits.
+
+    Every parameter is a number for all rows, or a list or array with an entry per row.
+
+    logits:      [rows, vocab] or [vocab], float32, float16 or bfloat16; numpy, torch, CuPy, JAX, any DLPack array or
+                 buffer. Rows may have any stride. Never written.
+    temperature: divides the logits; 0 takes the best token, the lowest id of ties.
+    top_k:       keep the k best (ties included); 0 or less: all.
+    top_p:       keep the best tokens until their probability reaches p; 1 or more: all.
+    min_p:       keep tokens at least min_p times as likely as the best; 0: all.
+    seed:        64 bits. The token is a function of logits, parameters, seed and position, and of nothing else. One
+                 number s is a seed for the batch: row r uses s + r, so rows draw independently. None: a seed that was
+                 never used before.
+    position:    the number of the token in its request: advance it by one for every token.
+    slot:        [rows]: parameters are arrays of slots, and row r uses entry slot[r].
+    allow:       which tokens may be drawn: bool [rows, vocab], or 32-bit integers with a bit per token (pack_mask).
+    flags:       raffle.TOP_P_JOINT | raffle.FILTERS_FIRST | raffle.MIN_P_LAST | raffle.TOP_K_EXACT | raffle.EMPTY_IS_ZERO
+    out:         int32 [rows] to write to, or (tokens, row_flags).
+    return_flags: also return the row flags: raffle.ROW_NAN | ROW_INF | ROW_EMPTY | ROW_ARGUMENT.
+    threads:     CPU: how many threads share the rows. The tokens do not depend on it.
+    dtype:       'float16' or 'bfloat16' for logits handed over as 16-bit integers.
+    stream:      a CUDA stream's address; None: the current one of the logits' package.
+
+    Returns int32 tokens of the logits' kind and device, of their shape without the last axis. A row that has nothing
+    to draw gives -1.
+
+    >>> import numpy, raffle
+    >>> logits = numpy.array([[2.0, 1.5, 1.5, 0.5], [0.1, 0.3, 2.5, 2.4]], dtype=numpy.float32)
+    >>> raffle.sample(logits, temperature=0)
+    array([0, 2], dtype=int32)
+    >>> raffle.sample(logits, temperature=[0.8, 1.2], top_p=0.9, seed=[42, 43], position=7)
+    array([0, 2], dtype=int32)
+    """
+    kind = kind_of(logits)
+    given = logits
+    logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
+    params = (temperature, top_k, top_p, min_p, seed, position)
+    workspace = None
+    if kind.gpu(logits):
+        params, slot, stream, workspace = _on_gpu(kind, logits, params, slot, stream, None)
+    if out is None and not return_flags:
+        token = kind.empty(logits)
+        row_flags = None
+    else:
+        token, row_flags = _outputs(kind, logits, out, return_flags)
+    _core.sample(logits, params, slot, allow, token, row_flags, workspace, flags, code, threads, stream)
+    if out is None:
+        token = kind.finish(given, token)
+    return (token, row_flags) if return_flags else token
+
+
+def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
+            seed: Optional[Integers] = None, position: Integers = 0, *, slot: Optional[Integers] = None,
+            allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None, advance: bool = False,
+            threads: int = 1, dtype: Any = None, stream: Optional[int] = None) -> _core.Call:
+    """Check everything once, and draw as often as you like: ``call = prepare(...)``, then ``call()`` for each step.
+
+    Arguments are those of sample(). Arrays (logits, parameters, masks, out) are read and written in place at every
+    call, so change their contents between calls; numbers and lists are fixed. ``advance=True`` adds one to every row's
+    position after each call. The call returns `out`. It belongs to one thread at a time, and on a GPU to one stream at
+    a time; there it can be captured in a graph.
+
+    >>> import numpy, raffle
+    >>> logits = numpy.zeros((2, 1000), numpy.float32)
+    >>> call = raffle.prepare(logits, top_k=50, seed=7, advance=True)
+    >>> first, second = call().copy(), call().copy()
+    >>> bool((second == raffle.sample(logits, top_k=50, seed=7, position=1)).all())
+    True
+    """
+    if seed is None and not advance:
+        raise ValueError("seed is None and advance is False: every call would draw the same")
+    kind = kind_of(logits)
+    logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
+    params = (temperature, top_k, top_p, min_p, seed, position)
+    workspace = None
+    if kind.gpu(logits):
+        workspace = kind.zeros(logits, _core.plan(logits, -1, 0).device_bytes, "uint8")  # its own: calls may overlap
+        params, slot, stream, workspace = _on_gpu(kind, logits, params, slot, stream, workspace)
+    token, row_flags = _outputs(kind, logits, out, False)
+    return _core.prepare(logits, params, slot, allow, token, row_flags, workspace, flags, code, threads, stream, advance)
+
+
+class Candidate(NamedTuple):
+    """A token of a row: its logit, what became of it ('kept', 'top_p', ...), and its tickets before the filters."""
+
+    token: int
+    logit: float
+    fate: str
+    tickets: int
+
+
+class Explanation(NamedTuple):
+    """What happened to a row."""
+
+    token: int  #: what sample() returns
+    greedy: bool  #: whether chance was left out
+    row_flags: int
+    fates: Dict[str, int]  #: how many tokens met each fate
+    threshold: float  #: logits below it were cut
+    row_tickets: int  #: tickets of all allowed tokens
+    draw_tickets: int  #: tickets of the kept ones
+    drawn: int  #: the number that won
+    top: List[Candidate]  #: the likeliest tokens
+
+
+_FATES = ("kept", "mask", "min_p", "top_k", "top_p", "greedy")
+
+
+def _fate(number: int) -> str:
+    return _FATES[number] if number < len(_FATES) else f"fate {number}"
+
+
+def explain(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
+            seed: Integers = 0, position: Integers = 0, *, row: int = 0, top: int = 10, slot: Optional[Integers] = None,
+            allow: Optional[Array] = None, flags: int = 0, dtype: Any = None) -> Explanation:
+    """What each filter did to one row of a batch, and which ticket won. CPU arrays; slow: for tools and tests.
+
+    >>> import numpy, raffle
+    >>> told = raffle.explain(numpy.array([2.0, 1.5, 1.5, 0.5], numpy.float32), top_k=3, seed=1)
+    >>> told.fates["kept"], told.fates["top_k"], told.top[0].token
+    (3, 1, 0)
+    """
+    kind = kind_of(logits)
+    logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
+    if kind.gpu(logits):
+        raise ValueError("explain needs logits on the CPU: the tokens are the same")
+    told = _core.explain(logits, (temperature, top_k, top_p, min_p, seed, position), slot, allow, None, None, None, flags,
+                         code, 1, None, row, top)
+    told["fates"] = {_fate(i): n for i, n in enumerate(told["fates"]) if n or i < len(_FATES)}
+    told["top"] = [Candidate(token, logit, _fate(fate), tickets) for token, logit, fate, tickets in told["top"]]
+    return Explanation(**told)
+
+
+def pack_mask(mask: Array) -> Any:
+    """A bool mask [rows, vocab] as int32 words with a bit per token: what ``allow`` takes on GPUs.
+
+    >>> import numpy, raffle
+    >>> raffle.pack_mask(numpy.array([[True, False, True]]))
+    array([[5]], dtype=int32)
+    """
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if torch is not None and isinstance(mask, torch.Tensor):
+        if mask.dtype != torch.bool:
+            raise TypeError(f"mask has dtype {mask.dtype}: must be bool")
+        padded = torch.nn.functional.pad(mask, (0, -mask.shape[-1] % 32)).unflatten(-1, (-1, 32))
+        shifted = padded.to(torch.int32) << torch.arange(32, dtype=torch.int32, device=mask.device)
+        return shifted.sum(-1, dtype=torch.int32)
+    if numpy is None or not isinstance(mask, numpy.ndarray):
+        raise TypeError(f"mask must be a numpy or torch array, not {type(mask)}")
+    if mask.dtype != bool:
+        raise TypeError(f"mask has dtype {mask.dtype}: must be bool")
+    packed = numpy.packbits(mask, axis=-1, bitorder="little")
+    padded = numpy.zeros((*mask.shape[:-1], -(-mask.shape[-1] // 32) * 4), "uint8")
+    padded[..., : packed.shape[-1]] = packed
+    return padded.view("<i4")

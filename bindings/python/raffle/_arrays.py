@@ -1,0 +1,205 @@
+"""The packages that arrays come from: how each makes outputs of its own kind, and for GPUs workspace and stream.
+
+Nothing is imported here that the caller has not imported: an array of a package means that the package is there.
+"""
+import array
+import sys
+from typing import Any, Dict
+
+from . import _core
+
+_CODES = {"float16": 1, "f16": 1, "bfloat16": 2, "bf16": 2}
+CPU = 1  # DLPack's number of the CPU
+
+
+def dtype_code(dtype: Any) -> int:
+    """What 16-bit integers are to be read as: the C library's number, or -1 for logits that have a type."""
+    if dtype is None:
+        return -1
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).rsplit(".", 1)[-1]
+    code = _CODES.get(name)
+    if code is None:
+        raise ValueError(f"dtype is {dtype!r}: must be 'float16' or 'bfloat16', for logits handed over as 16-bit integers")
+    return code
+
+
+class Kind:
+    """Arrays of no package that we know: outputs are array.array on the CPU, and cannot be made on a GPU."""
+
+    def logits(self, logits: Any, code: Any) -> Any:
+        return logits, code
+
+    def gpu(self, logits: Any) -> Any:
+        """Whether these logits are on a GPU."""
+        return _core.inspect(logits)[1] != CPU
+
+    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
+        shape, device, _ = _core.inspect(logits)
+        if device != CPU:
+            raise TypeError("logits are on a GPU and of a package that raffle does not know: give out=")
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and hasattr(logits, "__dlpack__"):
+            return numpy.empty(shape[:-1], dtype)
+        return array.array("i" if dtype == "int32" else "I", bytes(4 * (shape[0] if len(shape) == 2 else 1)))
+
+    def finish(self, logits: Any, out: Any) -> Any:
+        """The output as the caller's kind."""
+        return out
+
+    def cast(self, value: Any, dtype: Any) -> Any:
+        """A parameter on a GPU as the dtype that the library reads."""
+        return value
+
+    def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
+        raise TypeError("logits are on a GPU and of a package that raffle does not know: use torch or CuPy arrays")
+
+    def stream(self, logits: Any) -> Any:
+        """The stream to work on, or None to ask by DLPack."""
+        return None
+
+    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
+        return self.zeros(logits, plan.device_bytes, "uint8")
+
+
+class Numpy(Kind):
+    def __init__(self) -> None:
+        self._empty = sys.modules["numpy"].empty
+
+    def logits(self, logits: Any, code: Any) -> Any:
+        if logits.dtype.num > 23 and logits.dtype.name == "bfloat16":  # of ml_dtypes: numpy does not export it
+            return logits.view("uint16"), 2
+        return logits, code
+
+    def gpu(self, logits: Any) -> Any:
+        return False
+
+    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
+        return self._empty(logits.shape[:-1], dtype)
+
+
+class Torch(Kind):
+    def __init__(self) -> None:
+        torch = self._torch = sys.modules["torch"]
+        self._dtypes = {"int32": torch.int32, "uint32": torch.int32, "float32": torch.float32, "uint64": torch.int64,
+                        "uint8": torch.uint8}
+        self._int32 = torch.int32
+        self._empty = torch.empty
+        self._workspaces: Dict[Any, Any] = {}
+        self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
+
+    def gpu(self, logits: Any) -> Any:
+        if logits.is_cuda:
+            return True
+        if logits.device.type != "cpu":
+            raise ValueError(f"logits are on {logits.device}: must be on the CPU or a CUDA GPU")
+        return False
+
+    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
+        return self._empty(logits.shape[:-1], dtype=self._int32, device=logits.device)
+
+    def cast(self, value: Any, dtype: Any) -> Any:
+        if isinstance(value, self._torch.Tensor) and value.is_cuda:
+            wanted = self._dtypes[dtype]
+            if value.dtype == wanted or (dtype == "uint64" and str(value.dtype) == "torch.uint64"):
+                return value if value.ndim == 1 and value.is_contiguous() else value.reshape(-1).contiguous()
+            if value.is_floating_point() and dtype != "float32":
+                raise TypeError(f"a parameter has dtype {value.dtype}: must be {dtype}")
+            if dtype == "int32":  # beyond 32 bits means what the largest means
+                value = value.clamp(-(2**31), 2**31 - 1)
+            return value.to(wanted).reshape(-1)
+        return value
+
+    def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
+        return self._torch.zeros(count, dtype=self._dtypes[dtype], device=logits.device)
+
+    def stream(self, logits: Any) -> Any:
+        return None if self._asks else self._torch.cuda.current_stream(logits.device).cuda_stream
+
+    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
+        """Cached for each stream; while a graph is captured a new one, which belongs to the graph's memory."""
+        torch = self._torch
+        if torch.cuda.is_current_stream_capturing():
+            return self.zeros(logits, plan.device_bytes, "uint8")
+        key = (plan, torch.cuda.current_stream(logits.device).cuda_stream)
+        found = self._workspaces.get(key)
+        if found is None:
+            if len(self._workspaces) >= 64:
+                self._workspaces.clear()
+            found = self._workspaces[key] = self.zeros(logits, plan.device_bytes, "uint8")
+        return found
+
+
+class Cupy(Kind):
+    def __init__(self) -> None:
+        self._cupy = sys.modules["cupy"]
+        self._workspaces: Dict[Any, Any] = {}
+
+    def gpu(self, logits: Any) -> Any:
+        return True
+
+    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
+        with logits.device:
+            return self._cupy.empty(logits.shape[:-1], dtype)
+
+    def cast(self, value: Any, dtype: Any) -> Any:
+        if isinstance(value, self._cupy.ndarray):
+            if value.dtype.kind == "f" and dtype != "float32":
+                raise TypeError(f"a parameter has dtype {value.dtype}: must be {dtype}")
+            if dtype == "int32":
+                value = value.clip(-(2**31), 2**31 - 1)
+            return self._cupy.ascontiguousarray(value.astype(dtype, copy=False)).reshape(-1)
+        return value
+
+    def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
+        with logits.device:
+            return self._cupy.zeros(count, dtype)
+
+    def stream(self, logits: Any) -> Any:
+        return self._cupy.cuda.get_current_stream().ptr
+
+    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
+        key = (plan, stream)
+        found = self._workspaces.get(key)
+        if found is None:
+            if len(self._workspaces) >= 64:
+                self._workspaces.clear()
+            found = self._workspaces[key] = self.zeros(logits, plan.device_bytes, "uint8")
+        return found
+
+
+class Jax(Kind):
+    """jax.Array on the CPU. (Its arrays do not change, so out= and Sampler's state are not for it.)"""
+
+    def gpu(self, logits: Any) -> Any:
+        if _core.inspect(logits)[1] != CPU:
+            raise ValueError("logits are a JAX array on a GPU: hand them over as torch or CuPy arrays (from_dlpack)")
+        return False
+
+    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
+        import numpy  # which JAX needs, so it is there
+
+        return numpy.empty(logits.shape[:-1], dtype)
+
+    def finish(self, logits: Any, out: Any) -> Any:
+        return sys.modules["jax"].numpy.asarray(out)
+
+
+_kinds: Dict[type, Kind] = {}
+_OTHER = Kind()
+
+
+def kind_of(logits: Any) -> Kind:
+    """The kind of an array, found once for each type."""
+    kind = _kinds.get(type(logits))
+    return _kind_find(logits) if kind is None else kind
+
+
+def _kind_find(logits: Any) -> Kind:
+    for module, name, kind in (("torch", "Tensor", Torch), ("numpy", "ndarray", Numpy), ("cupy", "ndarray", Cupy),
+                               ("jax", "Array", Jax)):
+        there = getattr(sys.modules.get(module), name, None)
+        if there is not None and isinstance(logits, there):
+            made = next((k for k in _kinds.values() if type(k) is kind), None) or kind()
+            _kinds[type(logits)] = made
+            return made
+    return _OTHER

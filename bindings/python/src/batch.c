@@ -1,0 +1,480 @@
+/* batch.c - the arguments of a call on rows, checked and turned into the library's structs; and the threads. */
+#include "core.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
+    Py_ssize_t count = PyTuple_Size(arguments) - more;
+    PyObject *ours = PyTuple_GetSlice(arguments, 0, count > 0 ? count : 0);
+    if (!ours) return -1;
+    int good = PyArg_ParseTuple(ours, "OO!OOOOOIiiO", &a->logits, &PyTuple_Type, &a->params, &a->slot, &a->allow, &a->token,
+                                &a->row_flags, &a->workspace, &a->flags, &a->dtype, &a->threads, &a->stream);
+    Py_DECREF(ours); /* `arguments` has the same objects */
+    return good ? 0 : -1;
+}
+
+/* ---- logits --------------------------------------------------------------------------------------------------- */
+
+static int logits_dtype(const array_view *v, int wanted) {
+    char text[32];
+    if (array_is(v, DL_FLOAT, 32) && wanted < 0) return RAFFLE_F32;
+    if (array_is(v, DL_FLOAT, 16) && wanted < 0) return RAFFLE_F16;
+    if (array_is(v, DL_BFLOAT, 16) && wanted < 0) return RAFFLE_BF16;
+    if (wanted == RAFFLE_F16 || wanted == RAFFLE_BF16)
+        if (v->dtype.bits == 16 && v->dtype.code <= DL_UINT) return wanted; /* bits without a type of their own */
+    PyErr_Format(PyExc_TypeError, "logits have dtype %s: must be float32, float16 or bfloat16%s",
+                 array_dtype_name(v->dtype, text, sizeof text), wanted < 0 ? "" : ", or 16-bit integers where dtype is given");
+    return -1;
+}
+
+static int logits_take(PyObject *object, int dtype, void *stream, array_view *v, raffle_plan_desc *desc) {
+    if (array_take(object, "logits", stream ? (int64_t)(intptr_t)stream : 1, v)) return -1;
+    int found = logits_dtype(v, dtype);
+    if (found < 0) return -1;
+    if (v->ndim != 1 && v->ndim != 2) {
+        PyErr_Format(PyExc_ValueError, "logits have %d axes: must be [rows, vocab] or [vocab]", (int)v->ndim);
+        return -1;
+    }
+    int64_t vocab = v->shape[v->ndim - 1], rows = v->ndim == 2 ? v->shape[0] : 1;
+    if (vocab > 1 && v->stride[v->ndim - 1] != 1) {
+        PyErr_SetString(PyExc_ValueError, "logits have a stride along the vocabulary: the tokens of a row must be contiguous");
+        return -1;
+    }
+    if (v->ndim == 2 && rows > 1 && vocab > 0 && v->stride[0] == 0) {
+        PyErr_SetString(PyExc_ValueError, "logits are one row that is repeated (stride 0): copy the rows");
+        return -1;
+    }
+    *desc = raffle_plan_desc_init();
+    desc->dtype = found;
+    desc->vocab = vocab;
+    if (array_on_gpu(v)) {
+        desc->backend = RAFFLE_CUDA;
+        desc->device = v->device.id;
+        desc->rows_max = 16;
+        while (desc->rows_max < rows) desc->rows_max *= 2; /* few plans for many batch sizes */
+    }
+    return 0;
+}
+
+PyObject *core_plan(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *logits;
+    int dtype;
+    long long rows_max;
+    array_view view;
+    raffle_plan_desc desc;
+    plan_object *plan = NULL;
+    memset(&view, 0, sizeof view);
+    if (!PyArg_ParseTuple(arguments, "OiL", &logits, &dtype, &rows_max)) return NULL;
+    if (logits_take(logits, dtype, (void *)-1, &view, &desc) == 0) {
+        while (desc.rows_max && desc.rows_max < rows_max) desc.rows_max *= 2;
+        plan = plan_get(&desc);
+    }
+    array_release(&view);
+    return (PyObject *)plan;
+}
+
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    param_type type;
+    int required;
+    double value; /* the default, at which a scalar means "off" */
+    size_t field; /* of raffle_params */
+} known[PARAM_COUNT] = {
+    [PARAM_TEMPERATURE] = {"temperature", PARAM_F32, 0, 1.0, offsetof(raffle_params, temperature)},
+    [PARAM_TOP_K] = {"top_k", PARAM_I32, 0, 0.0, offsetof(raffle_params, top_k)},
+    [PARAM_TOP_P] = {"top_p", PARAM_F32, 0, 1.0, offsetof(raffle_params, top_p)},
+    [PARAM_MIN_P] = {"min_p", PARAM_F32, 0, 0.0, offsetof(raffle_params, min_p)},
+    [PARAM_SEED] = {"seed", PARAM_U64, 1, 0.0, offsetof(raffle_params, seed)},
+    [PARAM_POSITION] = {"position", PARAM_U64, 1, 0.0, offsetof(raffle_params, position)},
+};
+
+static void params_point(batch *b, int which, const void *data) {
+    memcpy((char *)&b->params + known[which].field, &data, sizeof data);
+}
+
+/* The arrays' common length: rows, or what the arrays say where `slot` maps rows to them. */
+static int slots_agree(batch *b) {
+    b->slots = b->slot.data ? -1 : b->rows;
+    for (int i = 0; i < PARAM_COUNT; ++i) {
+        const param *p = &b->param[i];
+        if (!p->data || p->scalar) continue;
+        if (b->slots < 0) b->slots = p->count;
+        if (p->count == b->slots) continue;
+        PyErr_Format(PyExc_ValueError, "%s has %lld entries where another parameter has %lld", p->name, (long long)p->count,
+                     (long long)b->slots);
+        return -1;
+    }
+    if (b->slots < 0) {
+        PyErr_SetString(PyExc_ValueError, "slot is given, but no parameter is an array of slots");
+        return -1;
+    }
+    return 0;
+}
+
+static int params_take(batch *b, const batch_arguments *a) {
+    const dl_device *device = &b->logits_view.device;
+    if (PyTuple_Size(a->params) != PARAM_COUNT) {
+        PyErr_Format(PyExc_TypeError, "params must have %d entries", PARAM_COUNT);
+        return -1;
+    }
+    if (param_take(&b->slot, a->slot, "slot", PARAM_I32, b->rows, device)) return -1;
+    if (b->slot.data && b->slot.scalar) {
+        PyErr_SetString(PyExc_ValueError, "slot must have an entry per row");
+        return -1;
+    }
+    for (int i = 0; i < PARAM_COUNT; ++i) {
+        param *p = &b->param[i];
+        PyObject *object = PyTuple_GetItem(a->params, i);
+        if (param_take(p, object, known[i].name, known[i].type, b->slot.data ? -1 : b->rows, device)) return -1;
+        if (!known[i].required) param_drop_default(p, known[i].value);
+    }
+    param *seed = &b->param[PARAM_SEED], *position = &b->param[PARAM_POSITION];
+    if (!position->data) {
+        PyErr_SetString(PyExc_TypeError, "position must be an integer, a list of integers or an array, not None");
+        return -1;
+    }
+    if (!seed->data) {
+        seed->value = fresh_seed();
+        seed->data = &seed->value;
+        seed->scalar = 1;
+        seed->count = 1;
+    }
+    return slots_agree(b);
+}
+
+/* A scalar, once per slot. One seed makes a seed for every row: rows that shared one would draw alike. */
+static void scalar_spread(const param *p, int is_seed, int64_t count, void *to) {
+    if (param_size(p->type) == 4) {
+        uint32_t *entry = to, value;
+        memcpy(&value, &p->value, sizeof value);
+        for (int64_t i = 0; i < count; ++i) entry[i] = value;
+    } else {
+        uint64_t *entry = to;
+        for (int64_t i = 0; i < count; ++i) entry[i] = p->value + (is_seed ? (uint64_t)i : 0);
+    }
+}
+
+static int params_on_cpu(batch *b) {
+    size_t slots = (size_t)b->slots;
+    if (b->slots > 1) {
+        b->host = malloc(slots * 8 * PARAM_COUNT);
+        if (!b->host) return PyErr_NoMemory(), -1;
+    }
+    for (int i = 0; i < PARAM_COUNT; ++i) {
+        param *p = &b->param[i];
+        if (p->data && p->scalar && b->slots > 1) {
+            p->data = (char *)b->host + slots * 8 * (size_t)i;
+            scalar_spread(p, i == PARAM_SEED, b->slots, (void *)p->data);
+        }
+        params_point(b, i, p->data);
+    }
+    b->params.slot = b->slot.data;
+    b->params.slots = b->slots;
+    return 0;
+}
+
+/* ---- parameters on a GPU ------------------------------------------------------------------------------------------ */
+
+size_t batch_upload_bytes(int64_t rows_max) { return (size_t)rows_max * 8 * (PARAM_COUNT + 1); }
+
+/* Where parameters that the host gave will be: behind the plan's workspace. */
+static void *upload_place(const batch *b, int which) {
+    return (char *)b->launch.workspace + b->plan->workspace_bytes + (size_t)b->plan->desc.rows_max * 8 * (size_t)which;
+}
+
+static int params_on_gpu(batch *b) {
+    for (int i = 0; i < PARAM_COUNT; ++i) {
+        const param *p = &b->param[i];
+        if (p->data && !p->on_gpu && b->slots > b->plan->desc.rows_max) {
+            PyErr_Format(PyExc_ValueError, "%s: with more slots than rows, parameters must be arrays on the GPU", p->name);
+            return -1;
+        }
+        params_point(b, i, !p->data || p->on_gpu ? p->data : upload_place(b, i));
+    }
+    b->params.slot = !b->slot.data || b->slot.on_gpu ? b->slot.data : upload_place(b, PARAM_COUNT);
+    b->params.slots = b->slots;
+    return 0;
+}
+
+raffle_status batch_upload(batch *b, raffle_error *error) {
+    device_fill fills[DEVICE_FILLS_MAX];
+    int count = 0, device = b->plan->desc.device;
+    void *stream = b->launch.stream;
+    const char *wrong = NULL;
+    for (int i = 0; i <= PARAM_COUNT && !wrong; ++i) {
+        const param *p = i < PARAM_COUNT ? &b->param[i] : &b->slot;
+        if (!p->data || p->on_gpu) continue;
+        size_t bytes = param_size(p->type);
+        if (p->scalar) {
+            const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, b->slots, (int32_t)bytes, 0};
+            fills[count++] = fill;
+        } else {
+            wrong = device_write(device, upload_place(b, i), p->data, bytes * (size_t)p->count, stream);
+        }
+    }
+    if (count && !wrong) wrong = device_fill_arrays(device, fills, count, stream);
+    if (!wrong) return RAFFLE_OK;
+    error->row = -1;
+    strncpy(error->text, wrong, sizeof error->text - 1);
+    return RAFFLE_E_DEVICE;
+}
+
+/* ---- masks and outputs -------------------------------------------------------------------------------------------- */
+
+/* An array beside the logits: same device, `rows` lines (or none for one row), contiguous along the last axis. */
+static int beside_check(const batch *b, const array_view *v, const char *name, int per_line) {
+    const array_view *logits = &b->logits_view;
+    if (array_on_gpu(v) != array_on_gpu(logits) || v->device.id != logits->device.id) {
+        PyErr_Format(PyExc_ValueError, "%s is on another device than the logits", name);
+        return -1;
+    }
+    int axes = !b->one_row + per_line, short_axes = b->one_row && v->ndim == axes + 1 && v->shape[0] == 1 ? axes + 1 : axes;
+    if (v->ndim != short_axes || (v->ndim > per_line && v->shape[0] != b->rows)) {
+        PyErr_Format(PyExc_ValueError, "%s must have %s%lld rows, as the logits", name, per_line ? "two axes and " : "",
+                     (long long)b->rows);
+        return -1;
+    }
+    if (v->ndim && v->shape[v->ndim - 1] > 1 && v->stride[v->ndim - 1] != 1) {
+        PyErr_Format(PyExc_ValueError, "%s must be contiguous", name);
+        return -1;
+    }
+    return 0;
+}
+
+static int output_take(batch *b, PyObject *object, const char *name, array_view *v, int is_signed) {
+    char text[32];
+    if (object == Py_None) return 0;
+    if (array_take(object, name, -1, v)) return -1;
+    if (!array_is(v, DL_INT, 32) && (is_signed || !array_is(v, DL_UINT, 32))) {
+        PyErr_Format(PyExc_TypeError, "%s has dtype %s: must be int32%s", name,
+                     array_dtype_name(v->dtype, text, sizeof text), is_signed ? "" : " or uint32");
+        return -1;
+    }
+    if (v->read_only) {
+        PyErr_Format(PyExc_ValueError, "%s is read-only", name);
+        return -1;
+    }
+    return beside_check(b, v, name, 0);
+}
+
+/* bool [rows, vocab] to bits, on the host */
+static int allow_pack(batch *b, const array_view *v) {
+    int64_t vocab = b->plan->desc.vocab, words = (vocab + 31) / 32;
+    int64_t stride = v->ndim == 2 ? v->stride[0] : 0;
+    uint32_t *bits = calloc((size_t)(b->rows * words) + 1, sizeof *bits);
+    if (!bits) return PyErr_NoMemory(), -1;
+    for (int64_t row = 0; row < b->rows; ++row)
+        for (int64_t i = 0; i < vocab; ++i)
+            if (v->data[row * stride + i]) bits[row * words + i / 32] |= 1u << i % 32;
+    b->packed = bits;
+    b->params.allow = bits;
+    b->params.allow_stride = words;
+    return 0;
+}
+
+static int allow_take(batch *b, PyObject *object) {
+    array_view *v = &b->allow_view;
+    char text[32];
+    int64_t vocab = b->plan->desc.vocab, words = (vocab + 31) / 32;
+    if (object == Py_None) return 0;
+    if (array_take(object, "allow", -1, v) || beside_check(b, v, "allow", 1)) return -1;
+    int64_t wide = v->shape[v->ndim - 1];
+    if (v->dtype.code == DL_BOOL && v->dtype.bits == 8) {
+        if (array_on_gpu(v)) {
+            PyErr_SetString(PyExc_TypeError, "allow is bool: on a GPU give bits, as raffle.pack_mask makes them");
+            return -1;
+        }
+        if (wide == vocab) return allow_pack(b, v);
+        PyErr_Format(PyExc_ValueError, "allow has %lld entries per row: the vocabulary has %lld", (long long)wide, (long long)vocab);
+        return -1;
+    }
+    if (!array_is(v, DL_INT, 32) && !array_is(v, DL_UINT, 32)) {
+        PyErr_Format(PyExc_TypeError, "allow has dtype %s: must be bool [rows, vocab], or 32-bit integers with a bit per token",
+                     array_dtype_name(v->dtype, text, sizeof text));
+        return -1;
+    }
+    if (wide < words || (v->ndim == 2 && b->rows > 1 && v->stride[0] < words)) {
+        PyErr_Format(PyExc_ValueError, "allow has %lld words per row: %lld tokens need %lld", (long long)wide,
+                     (long long)vocab, (long long)words);
+        return -1;
+    }
+    b->params.allow = (const uint32_t *)(const void *)v->data;
+    b->params.allow_stride = v->ndim == 2 && b->rows > 1 ? v->stride[0] : words;
+    return 0;
+}
+
+/* ---- the GPU's workspace and stream ----------------------------------------------------------------------------------- */
+
+static int stream_take(batch *b, PyObject *stream, dl_device device) {
+    b->stream_given = stream != Py_None;
+    if (b->stream_given) {
+        b->launch.stream = PyLong_AsVoidPtr(stream);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    if (array_current_stream(b->logits_object, device, (void **)&b->launch.stream)) {
+        PyErr_SetString(PyExc_ValueError, "stream must be given: the logits' package does not tell its current stream");
+        return -1;
+    }
+    return 0;
+}
+
+static int workspace_take(batch *b, PyObject *object) {
+    array_view *v = &b->workspace_view;
+    if (object == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "a call on a GPU needs a workspace");
+        return -1;
+    }
+    if (array_take(object, "workspace", -1, v)) return -1;
+    int64_t bytes = array_count(v) * (v->dtype.bits / 8);
+    if (!array_on_gpu(v) || v->device.id != b->plan->desc.device || !array_is_contiguous(v) || v->read_only ||
+        bytes < (int64_t)(b->plan->workspace_bytes + batch_upload_bytes(b->plan->desc.rows_max))) {
+        PyErr_SetString(PyExc_ValueError, "workspace must be plan.device_bytes of contiguous memory on the logits' GPU");
+        return -1;
+    }
+    b->launch.workspace = v->data;
+    b->launch.workspace_bytes = b->plan->workspace_bytes;
+    return 0;
+}
+
+/* ---- all together --------------------------------------------------------------------------------------------------- */
+
+static int build(batch *b, const batch_arguments *a) {
+    raffle_plan_desc desc;
+    array_view *v = &b->logits_view;
+    b->logits_object = a->logits;
+    if (logits_take(a->logits, a->dtype, NULL, v, &desc)) return -1;
+    if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
+    b->plan = plan_get(&desc);
+    if (!b->plan) return -1;
+    b->one_row = v->ndim == 1;
+    b->rows = b->one_row ? 1 : v->shape[0];
+    b->logits.data = v->data;
+    b->logits.rows = b->rows;
+    b->logits.row_stride = b->rows > 1 ? v->stride[0] : 0;
+    b->params.flags = a->flags;
+    b->threads = a->threads;
+    if (a->threads < 1 || a->threads > BATCH_THREADS_MAX) {
+        PyErr_Format(PyExc_ValueError, "threads is %d: must be 1 to %d", a->threads, BATCH_THREADS_MAX);
+        return -1;
+    }
+    if (array_on_gpu(v) && a->threads != 1) {
+        PyErr_SetString(PyExc_ValueError, "threads is for the CPU: a GPU does all rows at once");
+        return -1;
+    }
+    if (params_take(b, a) || allow_take(b, a->allow)) return -1;
+    if (output_take(b, a->token, "out", &b->token_view, 1) ||
+        output_take(b, a->row_flags, "row_flags", &b->row_flags_view, 0))
+        return -1;
+    b->result.token = (int32_t *)(void *)b->token_view.data;
+    b->result.row_flags = (uint32_t *)(void *)b->row_flags_view.data;
+    if (!array_on_gpu(v)) return params_on_cpu(b);
+    if (workspace_take(b, a->workspace) || params_on_gpu(b)) return -1;
+    if (PyTuple_GetItem(a->params, PARAM_SEED) == Py_None && device_is_capturing(desc.device, b->launch.stream)) {
+        PyErr_SetString(PyExc_ValueError, "seed is None: a captured graph would draw the same at every replay. "
+                                          "Give seed, and position as an array on the GPU");
+        return -1;
+    }
+    return 0;
+}
+
+int batch_build(batch *b, const batch_arguments *a) {
+    memset(b, 0, sizeof *b);
+    b->logits = raffle_logits_init();
+    b->params = raffle_params_init();
+    b->result = raffle_result_init();
+    b->launch = raffle_launch_init();
+    if (build(b, a) == 0) return 0;
+    batch_release(b);
+    return -1;
+}
+
+void batch_release(batch *b) {
+    array_release(&b->logits_view);
+    array_release(&b->allow_view);
+    array_release(&b->token_view);
+    array_release(&b->row_flags_view);
+    array_release(&b->workspace_view);
+    for (int i = 0; i < PARAM_COUNT; ++i) param_release(&b->param[i]);
+    param_release(&b->slot);
+    free(b->host);
+    free(b->packed);
+    b->host = b->packed = NULL;
+    Py_XDECREF((PyObject *)b->plan);
+    b->plan = NULL;
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------------- */
+
+typedef struct part {
+    const batch *b;
+    batch_call call;
+    raffle_launch launch;
+    raffle_status status;
+    raffle_error error;
+    pthread_t thread;
+} part;
+
+static void *part_run(void *argument) {
+    part *p = argument;
+    p->error = raffle_error_init();
+    p->status = p->call(p->b, &p->launch, &p->error);
+    return NULL;
+}
+
+/* Parts 1 .. count-1 on threads of their own, part 0 on this one. A thread that cannot be had is done here. */
+static void parts_run(part *parts, int count) {
+    int started = 1;
+    while (started < count && pthread_create(&parts[started].thread, NULL, part_run, &parts[started]) == 0) started++;
+    for (int i = started; i < count; ++i) part_run(&parts[i]);
+    part_run(&parts[0]);
+    for (int i = 1; i < started; ++i) pthread_join(parts[i].thread, NULL);
+}
+
+static int run_on_cpu(batch *b, batch_call call) {
+    int count = b->rows < b->threads ? (b->rows ? (int)b->rows : 1) : b->threads, taken = 0;
+    part one, *parts = count == 1 ? &one : calloc((size_t)count, sizeof *parts);
+    if (!parts) return PyErr_NoMemory(), -1;
+    for (; taken < count; ++taken) {
+        part *p = &parts[taken];
+        p->b = b;
+        p->call = call;
+        p->launch = b->launch;
+        p->launch.workspace = plan_workspace_take(b->plan);
+        p->launch.workspace_bytes = b->plan->workspace_bytes;
+        p->launch.part = taken;
+        p->launch.parts = count;
+        if (!p->launch.workspace) break;
+    }
+    const part *failed = NULL;
+    if (taken == count) {
+        Py_BEGIN_ALLOW_THREADS
+        parts_run(parts, count);
+        Py_END_ALLOW_THREADS
+    }
+    while (taken--) {
+        plan_workspace_give(b->plan, parts[taken].launch.workspace);
+        if (!PyErr_Occurred() && parts[taken].status) failed = &parts[taken];
+    }
+    if (failed) core_raise(failed->status, &failed->error);
+    if (parts != &one) free(parts);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int run_on_gpu(batch *b, batch_call call) {
+    raffle_error error = raffle_error_init();
+    raffle_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = b->uploaded ? RAFFLE_OK : batch_upload(b, &error);
+    if (!status) status = call(b, &b->launch, &error);
+    Py_END_ALLOW_THREADS
+    return status ? (core_raise(status, &error), -1) : 0;
+}
+
+int batch_run(batch *b, batch_call call) {
+    return b->plan->desc.backend == RAFFLE_CUDA ? run_on_gpu(b, call) : run_on_cpu(b, call);
+}

@@ -1,0 +1,171 @@
+/* core.h - what the files of the extension share. Everything here runs with the GIL held, unless it says otherwise. */
+#ifndef RAFFLE_PYTHON_CORE_H
+#define RAFFLE_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <raffle/raffle.h>
+
+#include "device.h"
+#include "dlpack.h"
+
+/* ---- errors.c ---------------------------------------------------------------------------------- */
+
+/* Raises the exception of a failed call: the library's sentence, and its row as the attribute `row`. Returns NULL. */
+PyObject *core_raise(raffle_status status, const raffle_error *error);
+
+/* ---- array.c ------------------------------------------------------------------------------------ */
+
+enum { ARRAY_NDIM_MAX = 4 };
+
+/* An array that is on loan: released, its owner may free it. */
+typedef struct array_view {
+    char *data;
+    dl_device device;
+    int32_t ndim;
+    dl_dtype dtype;
+    int64_t shape[ARRAY_NDIM_MAX], stride[ARRAY_NDIM_MAX]; /* in elements */
+    int read_only;
+    PyObject *keep;                /* capsule or memoryview that holds the memory, or NULL */
+    dl_managed_versioned *managed; /* the same from an exchange table, or NULL */
+} array_view;
+
+/* Borrows an array: DLPack, __cuda_array_interface__ or the buffer protocol. `stream` is what DLPack's stream argument
+ * is for arrays of a GPU: the stream that will read (1: the default stream). 0, or -1 with an exception. `name` is for
+ * its sentence. */
+int array_take(PyObject *object, const char *name, int64_t stream, array_view *view);
+void array_release(array_view *view);
+
+/* The stream that the object's package works on now, for arrays whose type has an exchange table. 0, or -1 where it
+ * cannot be asked (no exception). */
+int array_current_stream(PyObject *object, dl_device device, void **stream);
+
+/* 1: the object looks like an array (array_take will not call it a number). */
+int array_check(PyObject *object);
+
+int array_is(const array_view *view, int code, int bits);
+int array_on_gpu(const array_view *view);
+int64_t array_count(const array_view *view);
+/* 1: elements follow each other in C order. */
+int array_is_contiguous(const array_view *view);
+/* "float32", "bool", ...: for sentences. */
+const char *array_dtype_name(dl_dtype dtype, char *text, size_t bytes);
+
+/* inspect(object) -> (shape, DLPack device type, device id) */
+PyObject *core_inspect(PyObject *module, PyObject *object);
+
+/* ---- plan.c ------------------------------------------------------------------------------------- */
+
+enum { PLAN_WORKSPACES_MAX = 64 };
+
+/* A plan and the host workspaces that wait for their next call. The GIL guards the list. */
+typedef struct plan_object {
+    PyObject_HEAD
+    raffle_plan *plan;
+    raffle_plan_desc desc;
+    size_t workspace_bytes;
+    int free_count;
+    void *free_list[PLAN_WORKSPACES_MAX];
+} plan_object;
+
+extern PyType_Spec plan_spec;
+extern PyTypeObject *plan_type;
+
+/* A plan from the cache, or a new one; a new reference. */
+plan_object *plan_get(const raffle_plan_desc *desc);
+void *plan_workspace_take(plan_object *plan); /* or NULL with an exception */
+void plan_workspace_give(plan_object *plan, void *workspace);
+void plan_cache_clear(void);
+
+/* ---- param.c ------------------------------------------------------------------------------------ */
+
+typedef enum param_type { PARAM_F32, PARAM_I32, PARAM_U64 } param_type;
+
+/* One parameter of a batch: nothing, one value for all rows, or an array with an entry per slot. */
+typedef struct param {
+    const char *name;
+    param_type type;
+    const void *data; /* the array, or &value; NULL: left at its default */
+    int64_t count;    /* entries of `data` */
+    int scalar;       /* 1: one value for every row */
+    int on_gpu;       /* 1: `data` is device memory already */
+    uint64_t value;   /* a scalar, in its own bytes */
+    void *made;       /* converted entries that we own */
+    array_view view;
+} param;
+
+/* Reads what the caller gave for a parameter. `count` entries are expected of an array (-1: any number), on `device`
+ * or on the host. Values are converted where that is exact in meaning. 0, or -1 with an exception. */
+int param_take(param *p, PyObject *object, const char *name, param_type type, int64_t count, const dl_device *device);
+/* Leaves an unset scalar at its default, so that the kernel need not look at it. */
+void param_drop_default(param *p, double value);
+void param_release(param *p);
+size_t param_size(param_type type);
+
+/* ---- batch.c ------------------------------------------------------------------------------------ */
+
+enum { PARAM_TEMPERATURE, PARAM_TOP_K, PARAM_TOP_P, PARAM_MIN_P, PARAM_SEED, PARAM_POSITION, PARAM_COUNT };
+enum { BATCH_THREADS_MAX = 256 };
+
+/* What every call on rows has in common: its arrays, and the library's structs that point to them. */
+typedef struct batch {
+    plan_object *plan;
+    raffle_logits logits;
+    raffle_params params;
+    raffle_result result;
+    raffle_launch launch;
+    array_view logits_view, allow_view, token_view, row_flags_view, workspace_view;
+    param param[PARAM_COUNT], slot;
+    void *host;   /* scalars written out per slot */
+    void *packed; /* a bool mask as bits */
+    int uploaded; /* 1: the parameters are on the GPU already */
+    PyObject *logits_object; /* borrowed from the arguments, or owned by a prepared call */
+    int64_t rows, slots;
+    int one_row; /* logits are [vocab]: outputs have no axis */
+    int threads;
+    int stream_given; /* 0: ask the logits' package at every call */
+} batch;
+
+/* The arguments of a call on rows, as Python hands them over: borrowed references, None for nothing. */
+typedef struct batch_arguments {
+    PyObject *logits, *params; /* params: a tuple in the order of PARAM_... */
+    PyObject *slot, *allow, *token, *row_flags, *workspace;
+    unsigned int flags;
+    int dtype; /* raffle_dtype that 16-bit integers are to be read as, or -1 */
+    int threads;
+    PyObject *stream; /* a CUDA stream's address; None: the current one of the logits' package */
+} batch_arguments;
+
+/* `more` arguments at the end belong to the caller. */
+int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a);
+int batch_build(batch *b, const batch_arguments *a);
+void batch_release(batch *b);
+/* CUDA: writes scalars and host arrays of parameters to the workspace's end. Without the GIL. */
+raffle_status batch_upload(batch *b, raffle_error *error);
+/* Bytes that batch_upload needs behind a plan's workspace. */
+size_t batch_upload_bytes(int64_t rows_max);
+
+/* A call that may run in several threads, each with its workspace and part of the rows. Without the GIL. */
+typedef raffle_status (*batch_call)(const batch *b, const raffle_launch *launch, raffle_error *error);
+/* Runs `call` without the GIL, on all threads the batch wants. 0, or -1 with an exception. */
+int batch_run(batch *b, batch_call call);
+
+/* plan(logits, dtype, rows_max) -> Plan: the plan that a call on these logits uses */
+PyObject *core_plan(PyObject *module, PyObject *arguments);
+
+/* ---- sample.c, explain.c -------------------------------------------------------------------------- */
+
+extern PyType_Spec call_spec;
+extern PyTypeObject *call_type;
+PyObject *core_sample(PyObject *module, PyObject *arguments);
+PyObject *core_prepare(PyObject *module, PyObject *arguments);
+PyObject *core_explain(PyObject *module, PyObject *arguments);
+PyObject *core_pack_mask(PyObject *module, PyObject *arguments);
+
+/* ---- fresh.c ---------------------------------------------------------------------------------------- */
+
+/* A seed that no call of this process had before. */
+uint64_t fresh_seed(void);
+PyObject *core_reseed(PyObject *module, PyObject *bytes);
+
+#endif

@@ -1,0 +1,160 @@
+"""What is wrong is said, and nothing is written."""
+import array
+import mmap
+
+import numpy as np
+import pytest
+import raffle
+
+GOOD = np.zeros((3, 8), np.float32)
+
+
+@pytest.mark.parametrize("words, error, sentence", [
+    (dict(temperature=-1), ValueError, "temperature of row 0 is -1: must be 0 or more"),
+    (dict(temperature=[1, 1, float("nan")]), ValueError, "temperature of row 2 is"),
+    (dict(top_p=float("nan")), ValueError, "top_p of row 0 is NaN"),
+    (dict(min_p=float("nan")), ValueError, "min_p of row 0 is NaN"),
+    (dict(temperature="hot"), TypeError, "temperature must be a number"),
+    (dict(temperature=True), TypeError, "temperature is True"),
+    (dict(temperature=[1, 2]), ValueError, "temperature has 2 entries: must be 3"),
+    (dict(temperature=np.ones(4)), ValueError, "temperature has 4 entries: must be 3"),
+    (dict(temperature=np.ones((3, 1))), ValueError, "temperature has 2 axes"),
+    (dict(temperature=np.ones(3, complex)), TypeError, "temperature"),
+    (dict(temperature=[1, None, 2]), TypeError, "temperature must be a number"),
+    (dict(top_k=1.5), TypeError, "top_k must be an integer"),
+    (dict(top_k=np.ones(3)), TypeError, "top_k has dtype float64: must be int32"),
+    (dict(seed=1.0), TypeError, "seed must be an integer"),
+    (dict(seed=2**64), ValueError, "seed is 18446744073709551616: must be within 64 bits"),
+    (dict(seed=-(2**63) - 1), ValueError, "seed is"),
+    (dict(seed=[1, 2]), ValueError, "seed has 2 entries"),
+    (dict(position=None), TypeError, "position must be an integer"),
+    (dict(slot=[0, 0]), ValueError, "slot has 2 entries"),
+    (dict(slot=0), ValueError, "slot must have an entry per row"),
+    (dict(slot=[0, 0, 0]), ValueError, "no parameter is an array of slots"),
+    (dict(slot=[0, 0, 0], seed=[1, 2], position=[1, 2, 3]), ValueError, "position has 3 entries where another parameter has 2"),
+    (dict(flags=64), ValueError, "params.flags has unknown bits: 0x40"),
+    (dict(threads=0), ValueError, "threads is 0: must be 1 to 256"),
+    (dict(threads=1000), ValueError, "threads is 1000"),
+    (dict(dtype="int8"), ValueError, "dtype is 'int8'"),
+    (dict(dtype="bfloat16"), TypeError, "logits have dtype float32"),
+    (dict(allow=np.ones((3, 8))), TypeError, "allow has dtype float64"),
+    (dict(allow=np.ones((3, 9), bool)), ValueError, "allow has 9 entries per row: the vocabulary has 8"),
+    (dict(allow=np.ones((2, 8), bool)), ValueError, "allow must have"),
+    (dict(allow=np.ones(8, bool)), ValueError, "allow must have two axes and 3 rows"),
+    (dict(allow=np.ones((3, 0), np.int32)), ValueError, "allow has 0 words per row"),
+    (dict(allow=np.ones((3, 4), np.int32)[:, ::2]), ValueError, "allow must be contiguous"),
+    (dict(out=np.zeros(3, np.int64)), TypeError, "out has dtype int64: must be int32"),
+    (dict(out=np.zeros(4, np.int32)), ValueError, "out must have 3 rows"),
+    (dict(out=np.zeros((3, 1), np.int32)), ValueError, "out must have 3 rows"),
+    (dict(out=np.zeros(6, np.int32)[::2]), ValueError, "out must be contiguous"),
+    (dict(out=bytes(12)), TypeError, "out has dtype uint8"),
+    (dict(out=memoryview(bytes(12)).cast("i")), ValueError, "out is read-only"),
+    (dict(out=[0, 0, 0]), TypeError, "out must be an array"),
+    (dict(out=(np.zeros(3, np.int32), np.zeros(3, np.float32))), TypeError, "row_flags has dtype float32"),
+])
+def test_parameters(words, error, sentence):
+    out = words.pop("out", np.full(3, 77, np.int32))
+    with pytest.raises(error, match=sentence.replace("(", r"\(")):
+        raffle.sample(GOOD, out=out, **words)
+    if isinstance(out, np.ndarray) and out.dtype == np.int32:
+        assert set(out.ravel().tolist()) <= {0, 77}
+
+
+def test_read_only_output():
+    out = np.zeros(3, np.int32)
+    out.flags.writeable = False
+    with pytest.raises((ValueError, BufferError), match="read-only|readonly"):
+        raffle.sample(GOOD, out=out)
+
+
+@pytest.mark.parametrize("logits, error, sentence", [
+    (np.zeros((2, 2, 2), np.float32), ValueError, "logits have 3 axes"),
+    (np.float32(1), (ValueError, TypeError), "logits"),
+    (np.zeros((3, 8)), TypeError, "logits have dtype float64: must be float32, float16 or bfloat16"),
+    (np.zeros((3, 8), np.uint16), TypeError, "logits have dtype uint16"),
+    (np.zeros((3, 8), ">f4"), (TypeError, BufferError), "logits"),
+    (np.zeros((3, 0), np.float32), ValueError, "vocab is 0: must be 1 to 2097152"),
+    (np.zeros((1, 2**21 + 1), np.float16), ValueError, "vocab is 2097153"),
+    (np.zeros((3, 16), np.float32)[:, ::2], ValueError, "stride along the vocabulary"),
+    (np.asfortranarray(np.zeros((3, 8), np.float32)), ValueError, "stride along the vocabulary"),
+    (np.broadcast_to(np.zeros(8, np.float32), (3, 8)), ValueError, "repeated"),
+    ([[1.0, 2.0]], TypeError, "logits must be an array"),
+    (None, TypeError, "logits must be an array"),
+    ("text", TypeError, "logits must be an array"),
+    (b"text", TypeError, "logits have dtype uint8"),
+    (memoryview(array.array("f", range(8)))[::2], ValueError, "C-contiguous"),
+])
+def test_logits(logits, error, sentence):
+    with pytest.raises(error, match=sentence):
+        raffle.sample(logits)
+
+
+def test_released_and_closed():
+    view = memoryview(array.array("f", range(8)))
+    view.release()
+    with pytest.raises(ValueError):
+        raffle.sample(view)
+    memory = mmap.mmap(-1, 4096)
+    view = memoryview(memory).cast("f")
+    raffle.sample(view)
+    view.release()
+    memory.close()
+    with pytest.raises(ValueError):
+        raffle.sample(memory)
+
+
+def test_a_buffer_cannot_move_while_a_prepared_call_has_it():
+    row = array.array("f", range(8))
+    call = raffle.prepare(row, seed=1)
+    call()
+    with pytest.raises(BufferError):
+        row.append(1.0)
+    del call
+    row.append(1.0)
+
+
+@pytest.mark.parametrize("capsule", [lambda **words: None, lambda **words: 7, lambda **words: 1 / 0])
+def test_a_broken_exporter(capsule):
+    class Broken:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **words):
+            return capsule(**words)
+
+    with pytest.raises((BufferError, TypeError, ZeroDivisionError)):
+        raffle.sample(Broken())
+
+
+def test_devices_that_are_neither_cpu_nor_cuda():
+    class Elsewhere:
+        def __init__(self):
+            self.inner = GOOD
+
+        def __dlpack_device__(self):
+            return (8, 0)  # Metal
+
+        def __dlpack__(self, **words):
+            raise BufferError("not on this machine")
+
+    with pytest.raises((BufferError, TypeError)):
+        raffle.sample(Elsewhere())
+
+
+def test_signature():
+    for words in (dict(temp=1), dict(topk=1)):
+        with pytest.raises(TypeError):
+            raffle.sample(GOOD, **words)
+    with pytest.raises(TypeError):
+        raffle.sample()
+
+
+def test_types_of_the_extension_cannot_be_made():
+    from raffle import _core
+
+    for kind in (_core.Plan, _core.Call):
+        with pytest.raises(TypeError):
+            kind()
+    for function in (_core.sample, _core.prepare, _core.explain, _core.plan):
+        with pytest.raises((TypeError, SystemError)):
+            function()

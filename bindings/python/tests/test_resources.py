@@ -1,0 +1,178 @@
+"""Leaks, threads, forks."""
+import gc
+import os
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import raffle
+
+CALLS = 100_000
+
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def grows(function):
+    """Bytes that the process grew by in CALLS calls, after a warm-up."""
+    for _ in range(CALLS // 10):
+        function()
+    gc.collect()
+    before = resident()
+    for _ in range(CALLS):
+        function()
+    gc.collect()
+    return resident() - before
+
+
+def fails(**words):
+    logits = np.zeros((2, 16), np.float32)
+
+    def call():
+        try:
+            raffle.sample(logits, **words)
+        except (ValueError, TypeError):
+            return
+        raise AssertionError("no error")
+
+    return call
+
+
+def plain():
+    logits, mask = np.zeros((2, 16), np.float32), np.ones((2, 16), bool)
+    temperature, seeds = np.ones(2), [1, 2]
+    return lambda: raffle.sample(logits, temperature, 3, [0.9, 0.8], seed=seeds, allow=mask, return_flags=True)
+
+
+@pytest.mark.parametrize("make", [plain, lambda: fails(temperature=-1), lambda: fails(temperature=[1, 2, 3]),
+                                  lambda: fails(out=np.zeros(2, np.int64)), lambda: fails(seed=[1, None])],
+                         ids=["sample", "library error", "list error", "out error", "item error"])
+def test_no_leak(make):
+    assert grows(make()) < 2**20  # a leak of one object in each call would be 3 MiB and more
+
+
+def test_no_leak_of_prepared_calls():
+    logits, out = np.zeros((2, 16), np.float32), np.zeros(2, np.int32)
+    assert grows(lambda: raffle.prepare(logits, seed=[1, 2], advance=True, out=out)()) < 2**20
+
+
+def test_no_leak_of_explanations():
+    logits = np.zeros((2, 16), np.float32)
+    assert grows(lambda: raffle.explain(logits, top=2)) < 2**20
+
+
+def test_no_reference_stays():
+    class Array(np.ndarray):
+        pass
+
+    logits = np.zeros((2, 16), np.float32).view(Array)
+    seen = weakref.ref(logits)
+    raffle.sample(logits, seed=1)
+    with pytest.raises(ValueError):
+        raffle.sample(logits, temperature=-1)
+    call = raffle.prepare(logits, seed=1)
+    del logits
+    gc.collect()
+    assert seen() is not None
+    call()
+    del call
+    gc.collect()
+    assert seen() is None
+
+
+def test_many_shapes_and_the_cache():
+    """More shapes than the cache has places, in turn."""
+    for round in range(3):
+        for vocab in range(1, 150):
+            row = np.arange(vocab, dtype=np.float32)
+            assert raffle.sample(row, temperature=0) == vocab - 1
+
+
+def test_threads_that_share_everything():
+    """Eight threads, shared logits, shapes that come and go in the cache: the tokens of one thread."""
+    rng = np.random.default_rng(0)
+    shapes = [(rng.normal(size=(3, vocab)) * 3).astype(np.float32) for vocab in range(100, 200)]
+    wanted = [raffle.sample(s, top_p=0.9, seed=7) for s in shapes]
+    wrong, errors = [], []
+
+    def work(start):
+        try:
+            for i in range(400):
+                which = (start + i * 7) % len(shapes)
+                if (raffle.sample(shapes[which], top_p=0.9, seed=7) != wanted[which]).any():
+                    wrong.append(which)
+                if i % 10 == 0:
+                    with pytest.raises(ValueError, match="temperature of row 1"):
+                        raffle.sample(shapes[which], [1, -1, 1])
+        except BaseException as error:  # noqa: BLE001 - told by the assertion below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i * 13,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and not errors
+
+
+def test_the_lock_is_released():
+    """Another thread runs while a call does."""
+    rows = np.random.default_rng(0).normal(size=(400, 50000)).astype(np.float32)
+    ticks, stop = [0], threading.Event()
+
+    def tick():
+        while not stop.is_set():
+            ticks[0] += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        before = ticks[0]
+        raffle.sample(rows, seed=1)
+        # With the lock held there would be at most the few turns before and after the call.
+        assert ticks[0] - before > 1000
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_one_prepared_call_in_two_threads():
+    """Either it runs, or it says that it is running: never two at once."""
+    rows = np.random.default_rng(0).normal(size=(50, 20000)).astype(np.float32)
+    call = raffle.prepare(rows, seed=1)
+    wanted = raffle.sample(rows, seed=1)
+    refused, wrong = [], []
+
+    def work():
+        for _ in range(20):
+            try:
+                if (call() != wanted).any():
+                    wrong.append(1)
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and all("another thread" in text for text in refused)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_draws_otherwise():
+    flat = np.zeros((8, 100000), np.float32)
+    raffle.sample(flat)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, raffle.sample(flat).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 32) != raffle.sample(flat).tobytes()
+    os.close(read)
+    os.close(write)
