@@ -1,4 +1,4 @@
-/* device.h - the little that the extension itself does on a GPU: memory, and parameters written by kernels.
+/* device.h - the little that the extension itself does on a GPU: parameters written by kernels.
  *
  * Parameters travel as kernel arguments. So there is no pinned memory whose reuse would have to be waited for, a
  * captured graph has the values in it, and nothing synchronises. Functions return NULL or CUDA's sentence. */
@@ -28,11 +28,6 @@ const char *device_fill_arrays(int device, const device_fill *fills, int count, 
 const char *device_write(int device, void *to, const void *from, size_t bytes, void *stream);
 /* position[slot ? slot[row] : row] += 1 for every row; slots out of range are left out. */
 const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, int64_t rows, void *stream);
-/* Device memory of zero bytes; NULL frees nothing. */
-const char *device_allocate(int device, size_t bytes, void **memory);
-void device_free(int device, void *memory);
-/* Makes `later` wait for what is on `earlier` now. */
-const char *device_order(int device, void *earlier, void *later);
 /* 1: the stream is being captured into a graph. */
 int device_is_capturing(int device, void *stream);
 

@@ -15,15 +15,6 @@ const char *device_advance(int device, uint64_t *position, int64_t slots, const 
     (void)device, (void)position, (void)slots, (void)slot, (void)rows, (void)stream;
     return absent;
 }
-const char *device_allocate(int device, size_t bytes, void **memory) {
-    (void)device, (void)bytes, (void)memory;
-    return absent;
-}
-void device_free(int device, void *memory) { (void)device, (void)memory; }
-const char *device_order(int device, void *earlier, void *later) {
-    (void)device, (void)earlier, (void)later;
-    return absent;
-}
 int device_is_capturing(int device, void *stream) {
     (void)device, (void)stream;
     return 0;

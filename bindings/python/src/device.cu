@@ -1,0 +1,114 @@
+/* device.cu - device.h with CUDA. */
+#include "device.h"
+
+#include <cuda_runtime.h>
+#include <string.h>
+
+namespace {
+
+enum { BLOCK = 256, WORDS = 960 }; /* a kernel's arguments may take 4096 bytes */
+
+struct fill_arguments {
+    device_fill fill[DEVICE_FILLS_MAX];
+};
+
+struct write_arguments {
+    uint32_t *to;
+    uint32_t count;
+    uint32_t word[WORDS];
+};
+
+/* Block y does fill y. */
+__global__ void fill_kernel(const fill_arguments a) {
+    const device_fill f = a.fill[blockIdx.y];
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < f.count; i += (int64_t)gridDim.x * BLOCK) {
+        const uint64_t value = f.value + (uint64_t)i * f.step;
+        if (f.bytes == 4) static_cast<uint32_t *>(f.to)[i] = (uint32_t)value;
+        else static_cast<uint64_t *>(f.to)[i] = value;
+    }
+}
+
+__global__ void write_kernel(const write_arguments a) {
+    for (uint32_t i = threadIdx.x; i < a.count; i += BLOCK) a.to[i] = a.word[i];
+}
+
+__global__ void advance_kernel(uint64_t *position, int64_t slots, const int32_t *slot, int64_t rows) {
+    for (int64_t row = (int64_t)blockIdx.x * BLOCK + threadIdx.x; row < rows; row += (int64_t)gridDim.x * BLOCK) {
+        const int64_t at = slot ? slot[row] : row;
+        /* Atomic: two rows may share a slot, and then it advances by two. */
+        if (at >= 0 && at < slots) atomicAdd(reinterpret_cast<unsigned long long *>(position + at), 1ull);
+    }
+}
+
+/* Makes a device current for as long as it lives, then puts the caller's back. */
+struct device_scope {
+    int before = -1;
+    cudaError_t code;
+    explicit device_scope(int device) {
+        code = cudaGetDevice(&before);
+        if (code == cudaSuccess && before != device) code = cudaSetDevice(device);
+        else before = -1;
+    }
+    ~device_scope() {
+        if (before >= 0) cudaSetDevice(before);
+    }
+};
+
+const char *sentence(cudaError_t code) { return code == cudaSuccess ? nullptr : cudaGetErrorString(code); }
+
+unsigned blocks_for(int64_t count) {
+    const int64_t blocks = (count + BLOCK - 1) / BLOCK;
+    return (unsigned)(blocks < 1 ? 1 : blocks > 1024 ? 1024 : blocks);
+}
+
+} /* namespace */
+
+const char *device_fill_arrays(int device, const device_fill *fills, int count, void *stream) {
+    device_scope scope(device);
+    if (scope.code != cudaSuccess) return sentence(scope.code);
+    fill_arguments a;
+    memset(&a, 0, sizeof a);
+    int64_t longest = 0;
+    for (int i = 0; i < count; ++i) {
+        a.fill[i] = fills[i];
+        if (fills[i].count > longest) longest = fills[i].count;
+    }
+    if (!longest) return nullptr;
+    void *arguments[] = {&a};
+    return sentence(cudaLaunchKernel(reinterpret_cast<const void *>(fill_kernel), dim3(blocks_for(longest), (unsigned)count),
+                                     dim3(BLOCK), arguments, 0, static_cast<cudaStream_t>(stream)));
+}
+
+const char *device_write(int device, void *to, const void *from, size_t bytes, void *stream) {
+    device_scope scope(device);
+    if (scope.code != cudaSuccess) return sentence(scope.code);
+    for (size_t done = 0; done < bytes;) {
+        write_arguments a;
+        const size_t part = bytes - done < sizeof a.word ? bytes - done : sizeof a.word;
+        a.to = reinterpret_cast<uint32_t *>(static_cast<char *>(to) + done);
+        a.count = (uint32_t)(part / 4);
+        memcpy(a.word, static_cast<const char *>(from) + done, part);
+        void *arguments[] = {&a};
+        const cudaError_t code = cudaLaunchKernel(reinterpret_cast<const void *>(write_kernel), dim3(1), dim3(BLOCK), arguments,
+                                                  0, static_cast<cudaStream_t>(stream));
+        if (code != cudaSuccess) return sentence(code);
+        done += part;
+    }
+    return nullptr;
+}
+
+const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, int64_t rows, void *stream) {
+    device_scope scope(device);
+    if (scope.code != cudaSuccess || !rows) return sentence(scope.code);
+    void *arguments[] = {&position, &slots, &slot, &rows};
+    return sentence(cudaLaunchKernel(reinterpret_cast<const void *>(advance_kernel), dim3(blocks_for(rows)), dim3(BLOCK),
+                                     arguments, 0, static_cast<cudaStream_t>(stream)));
+}
+
+int device_is_capturing(int device, void *stream) {
+    device_scope scope(device);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (scope.code != cudaSuccess) return 0;
+    return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+}
