@@ -23,10 +23,11 @@ def _on_gpu(kind: Any, logits: Array, params: Any, slot: Any, stream: Any, works
 
 def _outputs(kind: Any, logits: Array, out: Any, return_flags: bool) -> Any:
     token, row_flags = out if isinstance(out, tuple) else (out, None)
+    shape = kind.shape(logits)[:-1]
     if token is None:
-        token = kind.empty(logits)
+        token = kind.empty(logits, shape, "int32")
     if return_flags and row_flags is None:
-        row_flags = kind.empty(logits, "uint32")
+        row_flags = kind.empty(logits, shape, "uint32")
     return token, row_flags
 
 
@@ -75,7 +76,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     if kind.gpu(logits):
         params, slot, stream, workspace = _on_gpu(kind, logits, params, slot, stream, None)
     if out is None and not return_flags:
-        token = kind.empty(logits)
+        token = kind.empty(logits, kind.shape(logits)[:-1], "int32")
         row_flags = None
     else:
         token, row_flags = _outputs(kind, logits, out, return_flags)

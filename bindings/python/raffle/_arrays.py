@@ -12,15 +12,29 @@ _CODES = {"float16": 1, "f16": 1, "bfloat16": 2, "bf16": 2}
 CPU = 1  # DLPack's number of the CPU
 
 
+def dtype_name(dtype: Any) -> str:
+    """'float32' of a name, a numpy dtype or type, a torch dtype."""
+    return dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(
+        dtype).rsplit(".", 1)[-1]
+
+
 def dtype_code(dtype: Any) -> int:
     """What 16-bit integers are to be read as: the C library's number, or -1 for logits that have a type."""
     if dtype is None:
         return -1
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).rsplit(".", 1)[-1]
-    code = _CODES.get(name)
+    code = _CODES.get(dtype_name(dtype))
     if code is None:
         raise ValueError(f"dtype is {dtype!r}: must be 'float16' or 'bfloat16', for logits handed over as 16-bit integers")
     return code
+
+
+def _numpy_dtype(name: str) -> Any:
+    """numpy knows no bfloat16; where logits have it, ml_dtypes gave it to them."""
+    if name != "bfloat16":
+        return name
+    if "ml_dtypes" not in sys.modules:
+        raise TypeError("numpy has no bfloat16: import ml_dtypes, or choose another out_dtype")
+    return sys.modules["ml_dtypes"].bfloat16
 
 
 class Kind:
@@ -33,14 +47,22 @@ class Kind:
         """Whether these logits are on a GPU."""
         return _core.inspect(logits)[1] != CPU
 
-    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
-        shape, device, _ = _core.inspect(logits)
-        if device != CPU:
+    def shape(self, logits: Any) -> Any:
+        return _core.inspect(logits)[0]
+
+    def dtype(self, logits: Any) -> Any:
+        """The name of the logits' dtype."""
+        raise TypeError("logits are of a package that raffle does not know: give out=")
+
+    def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
+        if self.gpu(logits):
             raise TypeError("logits are on a GPU and of a package that raffle does not know: give out=")
         numpy = sys.modules.get("numpy")
         if numpy is not None and hasattr(logits, "__dlpack__"):
-            return numpy.empty(shape[:-1], dtype)
-        return array.array("i" if dtype == "int32" else "I", bytes(4 * (shape[0] if len(shape) == 2 else 1)))
+            return numpy.empty(shape, dtype)
+        if len(shape) > 1 or dtype not in ("int32", "uint32"):
+            raise TypeError("without numpy only tokens and row flags can be made for these logits: give out=")
+        return array.array("i" if dtype == "int32" else "I", bytes(4 * (shape[0] if shape else 1)))
 
     def finish(self, logits: Any, out: Any) -> Any:
         """The output as the caller's kind."""
@@ -73,16 +95,21 @@ class Numpy(Kind):
     def gpu(self, logits: Any) -> Any:
         return False
 
-    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
-        return self._empty(logits.shape[:-1], dtype)
+    def shape(self, logits: Any) -> Any:
+        return logits.shape
+
+    def dtype(self, logits: Any) -> Any:
+        return logits.dtype.name
+
+    def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
+        return self._empty(shape, _numpy_dtype(dtype))
 
 
 class Torch(Kind):
     def __init__(self) -> None:
         torch = self._torch = sys.modules["torch"]
         self._dtypes = {"int32": torch.int32, "uint32": torch.int32, "float32": torch.float32, "uint64": torch.int64,
-                        "uint8": torch.uint8}
-        self._int32 = torch.int32
+                        "uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16}
         self._empty = torch.empty
         self._workspaces: Dict[Any, Any] = {}
         self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
@@ -94,8 +121,14 @@ class Torch(Kind):
             raise ValueError(f"logits are on {logits.device}: must be on the CPU or a CUDA GPU")
         return False
 
-    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
-        return self._empty(logits.shape[:-1], dtype=self._int32, device=logits.device)
+    def shape(self, logits: Any) -> Any:
+        return logits.shape
+
+    def dtype(self, logits: Any) -> Any:
+        return dtype_name(logits.dtype)
+
+    def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
+        return self._empty(shape, dtype=self._dtypes[dtype], device=logits.device)
 
     def cast(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, self._torch.Tensor) and value.is_cuda:
@@ -137,9 +170,15 @@ class Cupy(Kind):
     def gpu(self, logits: Any) -> Any:
         return True
 
-    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
+    def shape(self, logits: Any) -> Any:
+        return logits.shape
+
+    def dtype(self, logits: Any) -> Any:
+        return logits.dtype.name
+
+    def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         with logits.device:
-            return self._cupy.empty(logits.shape[:-1], dtype)
+            return self._cupy.empty(shape, dtype)
 
     def cast(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, self._cupy.ndarray):
@@ -175,10 +214,14 @@ class Jax(Kind):
             raise ValueError("logits are a JAX array on a GPU: hand them over as torch or CuPy arrays (from_dlpack)")
         return False
 
-    def empty(self, logits: Any, dtype: Any = "int32") -> Any:
-        import numpy  # which JAX needs, so it is there
+    def shape(self, logits: Any) -> Any:
+        return logits.shape
 
-        return numpy.empty(logits.shape[:-1], dtype)
+    def dtype(self, logits: Any) -> Any:
+        return logits.dtype.name
+
+    def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
+        return sys.modules["numpy"].empty(shape, _numpy_dtype(dtype))  # JAX needs numpy, so it is there
 
     def finish(self, logits: Any, out: Any) -> Any:
         return sys.modules["jax"].numpy.asarray(out)

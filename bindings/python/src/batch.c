@@ -17,28 +17,28 @@ int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
 
 /* ---- logits --------------------------------------------------------------------------------------------------- */
 
-static int logits_dtype(const array_view *v, int wanted) {
+int batch_dtype(const array_view *v, const char *name, int wanted) {
     char text[32];
     if (array_is(v, DL_FLOAT, 32) && wanted < 0) return RAFFLE_F32;
     if (array_is(v, DL_FLOAT, 16) && wanted < 0) return RAFFLE_F16;
     if (array_is(v, DL_BFLOAT, 16) && wanted < 0) return RAFFLE_BF16;
     if (wanted == RAFFLE_F16 || wanted == RAFFLE_BF16)
         if (v->dtype.bits == 16 && v->dtype.code <= DL_UINT) return wanted; /* bits without a type of their own */
-    PyErr_Format(PyExc_TypeError, "logits have dtype %s: must be float32, float16 or bfloat16%s",
+    PyErr_Format(PyExc_TypeError, "%s: dtype is %s, must be float32, float16 or bfloat16%s", name,
                  array_dtype_name(v->dtype, text, sizeof text), wanted < 0 ? "" : ", or 16-bit integers where dtype is given");
     return -1;
 }
 
 static int logits_take(PyObject *object, int dtype, void *stream, array_view *v, raffle_plan_desc *desc) {
     if (array_take(object, "logits", stream ? (int64_t)(intptr_t)stream : 1, v)) return -1;
-    int found = logits_dtype(v, dtype);
+    int found = batch_dtype(v, "logits", dtype);
     if (found < 0) return -1;
     if (v->ndim != 1 && v->ndim != 2) {
         PyErr_Format(PyExc_ValueError, "logits have %d axes: must be [rows, vocab] or [vocab]", (int)v->ndim);
         return -1;
     }
     int64_t vocab = v->shape[v->ndim - 1], rows = v->ndim == 2 ? v->shape[0] : 1;
-    if (vocab > 1 && v->stride[v->ndim - 1] != 1) {
+    if (vocab > 1 && rows && v->stride[v->ndim - 1] != 1) {
         PyErr_SetString(PyExc_ValueError, "logits have a stride along the vocabulary: the tokens of a row must be contiguous");
         return -1;
     }
@@ -239,27 +239,30 @@ static int beside_check(const batch *b, const array_view *v, const char *name, i
                      (long long)b->rows);
         return -1;
     }
-    if (v->ndim && v->shape[v->ndim - 1] > 1 && v->stride[v->ndim - 1] != 1) {
+    if (v->ndim && array_count(v) && v->shape[v->ndim - 1] > 1 && v->stride[v->ndim - 1] != 1) {
         PyErr_Format(PyExc_ValueError, "%s must be contiguous", name);
         return -1;
     }
     return 0;
 }
 
-static int output_take(batch *b, PyObject *object, const char *name, array_view *v, int is_signed) {
-    char text[32];
-    if (object == Py_None) return 0;
+int batch_take_beside(const batch *b, PyObject *object, const char *name, int per_line, int written, array_view *v) {
     if (array_take(object, name, -1, v)) return -1;
-    if (!array_is(v, DL_INT, 32) && (is_signed || !array_is(v, DL_UINT, 32))) {
-        PyErr_Format(PyExc_TypeError, "%s has dtype %s: must be int32%s", name,
-                     array_dtype_name(v->dtype, text, sizeof text), is_signed ? "" : " or uint32");
-        return -1;
-    }
-    if (v->read_only) {
+    if (written && v->read_only) {
         PyErr_Format(PyExc_ValueError, "%s is read-only", name);
         return -1;
     }
-    return beside_check(b, v, name, 0);
+    return beside_check(b, v, name, per_line);
+}
+
+static int output_take(batch *b, PyObject *object, const char *name, array_view *v, int is_signed) {
+    char text[32];
+    if (object == Py_None) return 0;
+    if (batch_take_beside(b, object, name, 0, 1, v)) return -1;
+    if (array_is(v, DL_INT, 32) || (!is_signed && array_is(v, DL_UINT, 32))) return 0;
+    PyErr_Format(PyExc_TypeError, "%s has dtype %s: must be int32%s", name, array_dtype_name(v->dtype, text, sizeof text),
+                 is_signed ? "" : " or uint32");
+    return -1;
 }
 
 /* bool [rows, vocab] to bits, on the host */
@@ -282,7 +285,7 @@ static int allow_take(batch *b, PyObject *object) {
     char text[32];
     int64_t vocab = b->plan->desc.vocab, words = (vocab + 31) / 32;
     if (object == Py_None) return 0;
-    if (array_take(object, "allow", -1, v) || beside_check(b, v, "allow", 1)) return -1;
+    if (batch_take_beside(b, object, "allow", 1, 0, v)) return -1;
     int64_t wide = v->shape[v->ndim - 1];
     if (v->dtype.code == DL_BOOL && v->dtype.bits == 8) {
         if (array_on_gpu(v)) {

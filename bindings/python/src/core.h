@@ -150,17 +150,22 @@ typedef raffle_status (*batch_call)(const batch *b, const raffle_launch *launch,
 /* Runs `call` without the GIL, on all threads the batch wants. 0, or -1 with an exception. */
 int batch_run(batch *b, batch_call call);
 
+/* The raffle_dtype of an array; `wanted`: what 16-bit integers are to be read as, or -1. -1 with an exception. */
+int batch_dtype(const array_view *view, const char *name, int wanted);
+/* Borrows an array that lies beside the logits: on their device, with their rows, and `per_line` further axes. */
+int batch_take_beside(const batch *b, PyObject *object, const char *name, int per_line, int written, array_view *view);
+
 /* plan(logits, dtype, rows_max) -> Plan: the plan that a call on these logits uses */
 PyObject *core_plan(PyObject *module, PyObject *arguments);
 
-/* ---- sample.c, explain.c -------------------------------------------------------------------------- */
+/* ---- sample.c, explain.c, probs.c -------------------------------------------------------------------------- */
 
 extern PyType_Spec call_spec;
 extern PyTypeObject *call_type;
 PyObject *core_sample(PyObject *module, PyObject *arguments);
 PyObject *core_prepare(PyObject *module, PyObject *arguments);
 PyObject *core_explain(PyObject *module, PyObject *arguments);
-PyObject *core_pack_mask(PyObject *module, PyObject *arguments);
+PyObject *core_rows(PyObject *module, PyObject *arguments);
 
 /* ---- fresh.c ---------------------------------------------------------------------------------------- */
 

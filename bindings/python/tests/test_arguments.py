@@ -36,7 +36,7 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(threads=0), ValueError, "threads is 0: must be 1 to 256"),
     (dict(threads=1000), ValueError, "threads is 1000"),
     (dict(dtype="int8"), ValueError, "dtype is 'int8'"),
-    (dict(dtype="bfloat16"), TypeError, "logits have dtype float32"),
+    (dict(dtype="bfloat16"), TypeError, "logits: dtype is float32"),
     (dict(allow=np.ones((3, 8))), TypeError, "allow has dtype float64"),
     (dict(allow=np.ones((3, 9), bool)), ValueError, "allow has 9 entries per row: the vocabulary has 8"),
     (dict(allow=np.ones((2, 8), bool)), ValueError, "allow must have"),
@@ -47,7 +47,7 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(out=np.zeros(4, np.int32)), ValueError, "out must have 3 rows"),
     (dict(out=np.zeros((3, 1), np.int32)), ValueError, "out must have 3 rows"),
     (dict(out=np.zeros(6, np.int32)[::2]), ValueError, "out must be contiguous"),
-    (dict(out=bytes(12)), TypeError, "out has dtype uint8"),
+    (dict(out=bytearray(3)), TypeError, "out has dtype uint8"),
     (dict(out=memoryview(bytes(12)).cast("i")), ValueError, "out is read-only"),
     (dict(out=[0, 0, 0]), TypeError, "out must be an array"),
     (dict(out=(np.zeros(3, np.int32), np.zeros(3, np.float32))), TypeError, "row_flags has dtype float32"),
@@ -70,8 +70,8 @@ def test_read_only_output():
 @pytest.mark.parametrize("logits, error, sentence", [
     (np.zeros((2, 2, 2), np.float32), ValueError, "logits have 3 axes"),
     (np.float32(1), (ValueError, TypeError), "logits"),
-    (np.zeros((3, 8)), TypeError, "logits have dtype float64: must be float32, float16 or bfloat16"),
-    (np.zeros((3, 8), np.uint16), TypeError, "logits have dtype uint16"),
+    (np.zeros((3, 8)), TypeError, "logits: dtype is float64, must be float32, float16 or bfloat16"),
+    (np.zeros((3, 8), np.uint16), TypeError, "logits: dtype is uint16"),
     (np.zeros((3, 8), ">f4"), (TypeError, BufferError), "logits"),
     (np.zeros((3, 0), np.float32), ValueError, "vocab is 0: must be 1 to 2097152"),
     (np.zeros((1, 2**21 + 1), np.float16), ValueError, "vocab is 2097153"),
@@ -81,7 +81,7 @@ def test_read_only_output():
     ([[1.0, 2.0]], TypeError, "logits must be an array"),
     (None, TypeError, "logits must be an array"),
     ("text", TypeError, "logits must be an array"),
-    (b"text", TypeError, "logits have dtype uint8"),
+    (b"text", TypeError, "logits: dtype is uint8"),
     (memoryview(array.array("f", range(8)))[::2], ValueError, "C-contiguous"),
 ])
 def test_logits(logits, error, sentence):
