@@ -73,6 +73,9 @@ typedef enum raffle_status {
 
 typedef enum raffle_backend { RAFFLE_CPU = 0, RAFFLE_CUDA = 1 } raffle_backend;
 
+/* What the rows of a plan are. Probabilities may be unnormalised: any weights >= 0. */
+typedef enum raffle_input { RAFFLE_LOGITS = 0, RAFFLE_PROBS = 1 } raffle_input;
+
 typedef enum raffle_dtype { RAFFLE_F32 = 0, RAFFLE_F16 = 1, RAFFLE_BF16 = 2 } raffle_dtype;
 
 /* CPU instruction sets. All give the same tokens; forcing one is for tests and comparisons. */
@@ -109,6 +112,8 @@ typedef struct raffle_plan_desc {
     int64_t rows_max; /* most rows of a call. CUDA: at least 1. CPU: 0 means any number */
     int32_t device;   /* CUDA device ordinal */
     int32_t flags;    /* none defined yet: 0 */
+    int32_t input;    /* raffle_input: what the rows are. RAFFLE_PROBS: params.temperature must be NULL */
+    uint32_t reserved;
 } raffle_plan_desc;
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
@@ -134,6 +139,10 @@ typedef struct raffle_logits {
     const void *data;   /* [rows, vocab] of the plan's dtype; never written. CUDA: aligned to its elements */
     int64_t rows;       /* 0 is fine: nothing happens */
     int64_t row_stride; /* elements from a row to the next; 0: vocab. Any other value, also negative */
+    const int32_t *row_index; /* [rows] or NULL: result i is of row row_index[i] of `data`. Results beside each other that
+                                 share a row and, but for seed and position, their parameters are weighed once, if
+                                 there is no mask */
+    int64_t data_rows;        /* rows of `data`, for row_index; 0: as many as `rows` */
 } raffle_logits;
 
 /* What a batch does where engines differ. Without flags: masks, temperature, min-p, top-k, top-p in
@@ -163,9 +172,9 @@ typedef struct raffle_params {
 } raffle_params;
 
 /* Row flags. */
-#define RAFFLE_ROW_NAN 1u       /* had NaN logits; they count as -inf */
+#define RAFFLE_ROW_NAN 1u       /* had NaN logits, which count as -inf; or NaN or negative probabilities, which count as 0 */
 #define RAFFLE_ROW_INF 2u       /* had +inf logits; only they share the draw */
-#define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN */
+#define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN, or has no probability */
 #define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range: RAFFLE_NO_TOKEN */
 
 typedef struct raffle_result {
@@ -210,16 +219,18 @@ typedef struct raffle_output {
     int32_t *kept_count;      /* [rows] or NULL: how many tokens were kept, whether or not they fit the list */
 } raffle_output;
 
-#define RAFFLE_LOG 1u /* raffle_softmax: natural logarithms of the probabilities; -inf where they are zero */
+#define RAFFLE_LOG 1u /* raffle_softmax of logits: natural logarithms of the probabilities; -inf where they are zero */
 
 /* Writes each row's probabilities: the law that raffle_sample draws from, out of the same tickets. Without filters
  * that is softmax(logits / temperature) over the allowed tokens; with top-k, top-p or min-p the survivors share 1 and
  * all others are 0; greedy rows (temperature 0) are 1 at the token and 0 elsewhere. Probabilities below 2^-126
- * are 0. A row without any token is 0 everywhere, and RAFFLE_ROW_EMPTY. params.seed and position are not needed. */
+ * are 0. A row without any token is 0 everywhere, and RAFFLE_ROW_EMPTY. params.seed and position are not needed.
+ * From a RAFFLE_PROBS plan: the same probabilities, renormalised. */
 RAFFLE_API raffle_status raffle_softmax(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                         const raffle_output *output, const raffle_launch *launch, raffle_error *error);
 
-/* Writes each row as it came, but -inf outside the kept set (masked, NaN, or cut by a filter; greedy rows keep one). */
+/* Writes each row as it came, but -inf (RAFFLE_PROBS: 0) outside the kept set: masked, NaN, or cut by a filter; greedy
+ * rows keep one token. */
 RAFFLE_API raffle_status raffle_mask(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                      const raffle_output *output, const raffle_launch *launch, raffle_error *error);
 

@@ -31,10 +31,11 @@ static raffle_status take(void *to, size_t known, size_t least, const void *from
     memcpy(to, from, size < known ? size : known);
     return RAFFLE_OK;
 }
-#define TAKE(to, from, type) take(to, sizeof(type), sizeof(type), from, #type, error)
+#define TAKE_SINCE(least, to, from, type) take(to, sizeof(type), least, from, #type, error)
+#define TAKE(to, from, type) TAKE_SINCE(sizeof(type), to, from, type)
 
 raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc *desc, raffle_error *error) {
-    raffle_status status = TAKE(desc, given, raffle_plan_desc);
+    raffle_status status = TAKE_SINCE(40, desc, given, raffle_plan_desc);
     if (status) return status;
     if (desc->backend != RAFFLE_CPU && desc->backend != RAFFLE_CUDA)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "backend is %d: not a raffle_backend", desc->backend);
@@ -54,6 +55,9 @@ raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc 
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "device is %d: must be %s", desc->device,
                            desc->backend == RAFFLE_CPU ? "0 for the CPU" : "a device ordinal");
     if (desc->flags) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "flags is %d: no plan flags exist", desc->flags);
+    if (desc->input != RAFFLE_LOGITS && desc->input != RAFFLE_PROBS)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "input is %d: not a raffle_input", desc->input);
+    if (desc->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_plan_desc.reserved is not 0");
     return RAFFLE_OK;
 }
 
@@ -82,7 +86,7 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
                                 call *made, raffle_error *error) {
     if (!plan) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "plan is NULL");
     memset(made, 0, sizeof *made);
-    raffle_status status = TAKE(&made->logits, logits, raffle_logits);
+    raffle_status status = TAKE_SINCE(32, &made->logits, logits, raffle_logits);
     if (!status) status = TAKE(&made->params, params, raffle_params);
     if (!status && result) status = TAKE(&made->result, result, raffle_result);
     if (!status) status = TAKE(&made->launch, launch, raffle_launch);
@@ -111,10 +115,16 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
                            (long long)p->allow_stride, (long long)words);
     if (!p->allow_stride) p->allow_stride = words;
     if (!l->row_stride) l->row_stride = vocab;
+    if (l->data_rows < 0 || l->data_rows > INT32_MAX || (l->data_rows && !l->row_index))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "data_rows is %lld: must be 0 to 2147483647, and 0 without row_index",
+                           (long long)l->data_rows);
+    if (!l->data_rows) l->data_rows = l->rows;
+    if (p->temperature && plan->desc.input == RAFFLE_PROBS)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "temperature is set, but this plan's input is probabilities");
     int64_t extent = 0;
-    if (__builtin_mul_overflow(l->rows, l->row_stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
+    if (__builtin_mul_overflow(l->data_rows, l->row_stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "row_stride is %lld: too large for %lld rows",
-                           (long long)l->row_stride, (long long)l->rows);
+                           (long long)l->row_stride, (long long)l->data_rows);
     if (__builtin_mul_overflow(l->rows, p->allow_stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "allow_stride is %lld: too large for %lld rows",
                            (long long)p->allow_stride, (long long)l->rows);
@@ -165,9 +175,13 @@ raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *
     if (rows && !o->data && !o->row_flags && !o->kept && !o->kept_list && !o->kept_count)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.data is NULL, and nothing else is asked for");
     const int64_t bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2, output_bytes = o->dtype == RAFFLE_F32 ? 4 : 2;
-    if (o->data && o->data == l->data && (bytes != output_bytes || o->row_stride != l->row_stride))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1,
-                           "output.data is logits.data, but their %s differ", bytes != output_bytes ? "types" : "strides");
+    if (o->data && o->data == l->data && (bytes != output_bytes || o->row_stride != l->row_stride || l->row_index))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.data is logits.data, but %s",
+                           l->row_index             ? "row_index is set"
+                           : bytes != output_bytes ? "their types differ"
+                                                   : "their strides differ");
+    if (o->flags & RAFFLE_LOG && plan->desc.input == RAFFLE_PROBS)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "output.flags has RAFFLE_LOG, which needs logits as input");
     if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)o->data % (uintptr_t)output_bytes)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.data is not aligned to its elements, as CUDA needs it");
     made->form = o->flags & RAFFLE_LOG ? FORM_LOG : form;
@@ -177,7 +191,10 @@ raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *
 raffle_status raffle_check_rows(const call *call, raffle_error *error) {
     const raffle_params *p = &call->params;
     for (int64_t row = 0; row < call->logits.rows; ++row) {
-        int64_t slot = slot_of(call, row);
+        int64_t slot = slot_of(call, row), from = call->logits.row_index ? call->logits.row_index[row] : 0;
+        if (from < 0 || from >= call->logits.data_rows)
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "row_index of row %lld is %lld: must be 0 to %lld",
+                               (long long)row, (long long)from, (long long)call->logits.data_rows - 1);
         if (slot < 0 || slot >= p->slots)
             return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "slot of row %lld is %lld: must be 0 to %lld", (long long)row,
                                (long long)slot, (long long)p->slots - 1);

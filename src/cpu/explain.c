@@ -26,6 +26,7 @@ static float logit_of(const cpu_row *row, int dtype, int64_t i) {
     float x = dtype == RAFFLE_F32   ? v_load_f32(row->logits + i * 4)
               : dtype == RAFFLE_F16 ? v_load_f16(row->logits + i * 2)
                                     : v_load_bf16(row->logits + i * 2);
+    if (row->params.temperature == LINEAR_TEMPERATURE) return x > 0.0f ? x : MINUS_INF;
     return x == x ? x : MINUS_INF;
 }
 
@@ -123,7 +124,7 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
     whole.params.top_p = 1.0f;
     whole.params.top_k = 0;
     whole.params.min_p = 0.0f;
-    if (whole.params.temperature < GREEDY_BELOW) whole.params.temperature = 1.0f;
+    if (whole.params.temperature < GREEDY_BELOW && whole.params.temperature != LINEAR_TEMPERATURE) whole.params.temperature = 1.0f;
     answer all = sample(&whole, &scratch), told = sample(&row, &scratch);
 
     out->row_flags = told.row_flags;

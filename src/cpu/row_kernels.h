@@ -3,7 +3,7 @@
 
 /* ---- prepare: reading logits -------------------------------------------------------------------- */
 
-enum { READ_F32 = RAFFLE_F32, READ_F16 = RAFFLE_F16, READ_BF16 = RAFFLE_BF16, READ_TYPE = 3, READ_ALLOW = 4 };
+enum { READ_F32 = RAFFLE_F32, READ_F16 = RAFFLE_F16, READ_BF16 = RAFFLE_BF16, READ_TYPE = 3, READ_ALLOW = 4, READ_PROBS = 8 };
 
 RAFFLE_FN int64_t read_bytes(int kind) { return (kind & READ_TYPE) == READ_F32 ? 4 : 2; }
 
@@ -12,26 +12,33 @@ RAFFLE_FN vf read_from(const char *p, int kind) {
     return (kind & READ_TYPE) == READ_F16 ? v_load_f16(p) : v_load_bf16(p);
 }
 
-/* Tokens i .. i + V_LANES - 1, i a multiple of V_LANES; masked tokens are -inf. */
-RAFFLE_FN vf read_full(const cpu_row *row, int64_t i, int kind) {
-    vf x = read_from(row->logits + i * read_bytes(kind), kind);
+/* What the stages see of tokens i and up, whose stored values are x. A probability of zero is as good as a mask; one
+ * that is negative is not a number. */
+RAFFLE_FN vf read_prepare(const cpu_row *row, int64_t i, vf x, int kind) {
+    if (kind & READ_PROBS) {
+        vf zero = v_set(0.0f), none = v_select(v_eq(x, zero), v_set(MINUS_INF), v_set(float_of(0x7fc00000u)));
+        x = v_select(v_gt(x, zero), x, none);
+    }
     if (kind & READ_ALLOW) x = v_select(v_mask(row->allow[i / 32] >> (i % 32)), x, v_set(MINUS_INF));
     return x;
 }
 
+/* Tokens i .. i + V_LANES - 1, i a multiple of V_LANES; masked tokens are -inf. */
+RAFFLE_FN vf read_full(const cpu_row *row, int64_t i, int kind) {
+    return read_prepare(row, i, read_from(row->logits + i * read_bytes(kind), kind), kind);
+}
+
 /* The same at the end of the row: tokens past it are -inf. */
 RAFFLE_FN vf read_edge(const cpu_row *row, int64_t i, int kind) {
-    const uint32_t minus_inf[3] = {0xff800000u, 0xfc00u, 0xff80u};
+    const uint32_t minus_inf[3] = {0xff800000u, 0xfc00u, 0xff80u}, zero = 0;
     const int64_t bytes = read_bytes(kind), left = row->params.vocab - i;
     char edge[V_LANES * 4];
     for (int lane = 0; lane < V_LANES; ++lane) {
-        const void *inside = row->logits + (i + lane) * bytes, *behind = &minus_inf[kind & READ_TYPE];
+        const void *inside = row->logits + (i + lane) * bytes, *behind = kind & READ_PROBS ? &zero : &minus_inf[kind & READ_TYPE];
         const void *from = lane < left ? inside : behind;
         memcpy(edge + lane * bytes, from, (size_t)bytes);
     }
-    vf x = read_from(edge, kind);
-    if (kind & READ_ALLOW) x = v_select(v_mask(row->allow[i / 32] >> (i % 32)), x, v_set(MINUS_INF));
-    return x;
+    return read_prepare(row, i, read_from(edge, kind), kind);
 }
 
 /* `whole`: the group has all its 256 tokens; a compile-time constant, so that full groups have no edge. */
@@ -383,3 +390,9 @@ DEFINE_LOOPS(plain_bf16, READ_BF16)
 DEFINE_LOOPS(allow_f32, READ_F32 | READ_ALLOW)
 DEFINE_LOOPS(allow_f16, READ_F16 | READ_ALLOW)
 DEFINE_LOOPS(allow_bf16, READ_BF16 | READ_ALLOW)
+DEFINE_LOOPS(probs_f32, READ_PROBS | READ_F32)
+DEFINE_LOOPS(probs_f16, READ_PROBS | READ_F16)
+DEFINE_LOOPS(probs_bf16, READ_PROBS | READ_BF16)
+DEFINE_LOOPS(probs_allow_f32, READ_PROBS | READ_F32 | READ_ALLOW)
+DEFINE_LOOPS(probs_allow_f16, READ_PROBS | READ_F16 | READ_ALLOW)
+DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)

@@ -28,7 +28,10 @@ static writing writing_make(const cpu_row *row, const cpu_scratch *s, const answ
     return w;
 }
 
-RAFFLE_FN float nothing_of(const writing *w) { return w->to->form == FORM_PROBABILITY ? 0.0f : MINUS_INF; }
+/* What is written of tokens that are not kept. */
+RAFFLE_FN float nothing_of(const writing *w) {
+    return w->to->form == FORM_PROBABILITY || w->row->params.temperature == LINEAR_TEMPERATURE ? 0.0f : MINUS_INF;
+}
 
 /* The lanes of x, tokens i and up, that are kept. */
 RAFFLE_FN vm kept_lanes(const writing *w, vf x, int64_t i) {
@@ -151,6 +154,9 @@ RAFFLE_FN int64_t row_write(const cpu_row *row, const cpu_scratch *s, const answ
 
 #define DEFINE_WRITE(dtype, type)                                                                                      \
     static int64_t write_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to) {    \
+        if (row->params.temperature == LINEAR_TEMPERATURE)                                                             \
+            return row->allow ? row_write(row, s, a, to, READ_PROBS | type | READ_ALLOW)                               \
+                              : row_write(row, s, a, to, READ_PROBS | type);                                           \
         return row->allow ? row_write(row, s, a, to, type | READ_ALLOW) : row_write(row, s, a, to, type);              \
     }
 DEFINE_WRITE(f32, READ_F32)

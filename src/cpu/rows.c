@@ -248,9 +248,31 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     return a;
 }
 
+/* Another draw from a row that was sampled last, with the same scratch; the row has other chance, nothing else.
+ * The groups' tickets stay from draw to draw: *weighed says that they are those of the answer. */
+static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_scratch *s, const answer *a, int *weighed) {
+    last_list last;
+    last_clear(&last);
+    work k = {set, row, s, &last, MINUS_INF};
+    for (int64_t g = 0; g < s->groups; ++g) k.best = s->peak[g] > k.best ? s->peak[g] : k.best;
+    const weighing draw = weighing_make(row->params.temperature, k.best);
+    const cut c = {a->threshold, a->tie_last};
+    const int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX; /* then it has drawn from the groups already */
+    if (!*weighed && !whole) set->weigh_kept(&k, &draw, c);
+    *weighed = 1;
+    return set->draw_group(&k, &draw, c, whole, ticket_drawn(row->params.seed, row->params.position, a->draw_tickets));
+}
+
 #define DEFINE_SAMPLE(dtype)                                                                                           \
+    static const loops *loops_##dtype(const cpu_row *row) {                                                            \
+        if (row->params.temperature == LINEAR_TEMPERATURE) return row->allow ? &probs_allow_##dtype : &probs_##dtype;  \
+        return row->allow ? &allow_##dtype : &plain_##dtype;                                                           \
+    }                                                                                                                  \
     static answer sample_##dtype(const cpu_row *row, const cpu_scratch *s) {                                           \
-        return row_sample(row->allow ? &allow_##dtype : &plain_##dtype, row, s);                                       \
+        return row_sample(loops_##dtype(row), row, s);                                                                 \
+    }                                                                                                                  \
+    static int32_t draw_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a, int *weighed) {             \
+        return row_draw_again(loops_##dtype(row), row, s, a, weighed);                                                 \
     }
 DEFINE_SAMPLE(f32)
 DEFINE_SAMPLE(f16)
@@ -259,4 +281,5 @@ DEFINE_SAMPLE(bf16)
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {{sample_f32, sample_f16, sample_bf16},
+                                                         {draw_f32, draw_f16, draw_bf16},
                                                          {write_f32, write_f16, write_bf16}};

@@ -33,6 +33,10 @@ size_t scratch_carve(cpu_scratch *scratch, int64_t vocab, void *memory); /* memo
 
 typedef answer (*cpu_row_function)(const cpu_row *row, const cpu_scratch *scratch);
 
+/* Another draw from the row that was sampled last, with the same scratch, whose answer is given; only seed and position
+ * are others, and the answer is neither greedy nor empty. *weighed is 0 before the first such draw. */
+typedef int32_t (*cpu_draw_function)(const cpu_row *row, const cpu_scratch *scratch, const answer *answer, int *weighed);
+
 /* Where a row's part of a raffle_output goes. */
 typedef struct cpu_target {
     char *data;     /* [vocab] of `dtype`, or NULL */
@@ -52,6 +56,7 @@ typedef int64_t (*cpu_write_function)(const cpu_row *row, const cpu_scratch *scr
 /* One table per instruction set, indexed by raffle_dtype. */
 typedef struct cpu_table {
     cpu_row_function sample[3];
+    cpu_draw_function draw[3];
     cpu_write_function write[3];
 } cpu_table;
 

@@ -30,12 +30,14 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
 cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row) {
     const raffle_params *p = &call->params;
     int64_t slot = slot_of(call, row), bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2;
+    int64_t from = call->logits.row_index ? call->logits.row_index[row] : row;
+    float unset = plan->desc.input == RAFFLE_PROBS ? LINEAR_TEMPERATURE : 1.0f;
     cpu_row r = {
-        .logits = (const char *)call->logits.data + row * call->logits.row_stride * bytes,
+        .logits = (const char *)call->logits.data + from * call->logits.row_stride * bytes,
         .allow = p->allow ? p->allow + row * p->allow_stride : NULL,
         .params = {
             .vocab = plan->desc.vocab,
-            .temperature = p->temperature ? p->temperature[slot] : 1.0f,
+            .temperature = p->temperature ? p->temperature[slot] : unset,
             .top_p = p->top_p ? p->top_p[slot] : 1.0f,
             .min_p = p->min_p ? p->min_p[slot] : 0.0f,
             .top_k = p->top_k ? p->top_k[slot] : 0,
@@ -69,15 +71,31 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
     return length < 0 ? 0 : (size_t)length;
 }
 
+/* Whether a row is the one before it, drawn from again. Masks are not compared: a row that has one is new. */
+static int same_but_for_chance(const cpu_row *a, const cpu_row *b) {
+    const row_params *p = &a->params, *q = &b->params;
+    return a->logits == b->logits && !a->allow && !b->allow && p->temperature == q->temperature && p->top_p == q->top_p &&
+           p->min_p == q->min_p && p->top_k == q->top_k;
+}
+
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
     const cpu_table *table = plan->state;
     cpu_scratch scratch;
     scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
     fpenv caller = fpenv_enter();
     raffle_status status = raffle_check_rows(call, error);
+    cpu_row last = {0};
+    answer told = {0};
+    int weighed = 0;
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
-        answer told = table->sample[plan->desc.dtype](&row, &scratch);
+        if (!same_but_for_chance(&row, &last)) {
+            told = table->sample[plan->desc.dtype](&row, &scratch);
+            weighed = 0;
+        } else if (!told.greedy && !(told.row_flags & RAFFLE_ROW_EMPTY)) {
+            told.token = table->draw[plan->desc.dtype](&row, &scratch, &told, &weighed);
+        }
+        last = row;
         int zero = told.row_flags & RAFFLE_ROW_EMPTY && call->params.flags & RAFFLE_EMPTY_IS_ZERO;
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;

@@ -94,6 +94,8 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     if (device_count(&count, why, sizeof why) != cudaSuccess) return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s", why);
     if (plan->desc.device >= count)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "device is %d: this machine has %d", plan->desc.device, count);
+    if (plan->desc.input == RAFFLE_PROBS)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "input is RAFFLE_PROBS: the CUDA backend takes logits so far");
     device_guard guard(plan->desc.device);
     cudaDeviceProp properties;
     cudaError_t code = guard.code;
@@ -131,6 +133,8 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
     const device_state *state = (const device_state *)plan->state;
     const raffle_params *p = &call->params;
+    if (call->logits.row_index)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "row_index is set: the CUDA backend does not know it so far");
     sample_args a;
     workspace_carve(&plan->desc, call->launch.workspace, &a);
     a.logits = (const char *)call->logits.data;

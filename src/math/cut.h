@@ -38,19 +38,21 @@
 
 RAFFLE_FN rules rules_make(const row_params *p) {
     rules r;
-    r.greedy = p->temperature < GREEDY_BELOW || p->top_k == 1 || p->top_p <= 0.0f;
+    const int linear = p->temperature == LINEAR_TEMPERATURE;
+    r.greedy = (p->temperature < GREEDY_BELOW && !linear) || p->top_k == 1 || p->top_p <= 0.0f;
     r.top_k = p->top_k > 1 && p->top_k < p->vocab;
     r.top_p = p->top_p < 1.0f;
     r.min_p_last = p->min_p > 0.0f && (p->flags & RULE_MIN_P_LAST);
     r.min_p_first = p->min_p > 0.0f && !r.min_p_last;
     r.row_mass = r.top_p && ((p->flags & RULE_TOP_P_JOINT) || !(r.top_k || r.min_p_first));
-    r.filter_temperature = p->flags & RULE_FILTERS_FIRST ? 1.0f : p->temperature;
+    r.filter_temperature = p->flags & RULE_FILTERS_FIRST && !linear ? 1.0f : p->temperature;
     return r;
 }
 
 /* What min-p keeps: exp((x - best) / T) >= min_p. */
 RAFFLE_FN float min_p_low(const row_params *p, const rules *r, float best) {
     if (!(p->min_p < 1.0f)) return best;
+    if (p->temperature == LINEAR_TEMPERATURE) return float_at_least((double)p->min_p * (double)best); /* exact */
     float low = float_at_least((double)best + (double)r->filter_temperature * natural_log((double)p->min_p));
     return low > -FLT_MAX ? low : -FLT_MAX;
 }

@@ -9,8 +9,11 @@ enum { RULE_TOP_P_JOINT = 1, RULE_FILTERS_FIRST = 2, RULE_MIN_P_LAST = 4, RULE_T
 enum { RULE_ROW_NAN = 1, RULE_ROW_INF = 2, RULE_ROW_EMPTY = 4 };
 enum { RULE_NO_TOKEN = -1 };
 
+/* In place of a temperature: the row's values are weights themselves, not logits. */
+#define LINEAR_TEMPERATURE (-1.0f)
+
 typedef struct row_params {
-    float temperature, top_p, min_p;
+    float temperature, top_p, min_p; /* temperature: or LINEAR_TEMPERATURE */
     int32_t top_k;
     uint32_t flags; /* RULE_TOP_P_JOINT ... */
     int64_t vocab;

@@ -4,6 +4,7 @@
 #define RAFFLE_MATH_WEIGH_H
 
 #include "order.h"
+#include "row_types.h"
 #include "scalar.h"
 
 enum {
@@ -21,11 +22,11 @@ enum {
 /* ---- temperature -> scale ---------------------------------------------------------------------- */
 
 /* log2(e) / temperature as c + c_low, and the distance below a reference at which nothing is left. */
-typedef struct scale { float c, c_low, drop; int flat; } scale;
+typedef struct scale { float c, c_low, drop; int flat, linear; } scale;
 
 RAFFLE_FN scale scale_make(float temperature) {
-    scale s = {0.0f, 0.0f, 0.0f, 1};
-    if (!(temperature < FLAT_FROM)) return s;
+    scale s = {0.0f, 0.0f, 0.0f, 1, temperature == LINEAR_TEMPERATURE};
+    if (s.linear || !(temperature < FLAT_FROM)) return s;
     double q = 1.4426950408889634 / (double)temperature;
     s.c = (float)q;
     s.c_low = (float)(q - (double)s.c);
@@ -41,14 +42,15 @@ RAFFLE_FN scale scale_make(float temperature) {
  *   PLAIN  |m c| < 2^12: x c is split into integer and fraction as it stands.
  *   TALL   beyond, below 2^30: the difference x - m is (it is exact there), times the gain 2^fraction(m c).
  *   STEP   beyond that two different floats are 2^64 apart in weight, and +inf is +inf: tokens >= the
- *          base weigh the same and all others nothing. Temperature +inf is the same with the lowest base. */
-enum { REF_PLAIN = 0, REF_TALL = 1, REF_STEP = 2 };
+ *          base weigh the same and all others nothing. Temperature +inf is the same with the lowest base.
+ *   LINEAR a scale that is linear: values times a power of two, in two factors because one may be beyond f32. */
+enum { REF_PLAIN = 0, REF_TALL = 1, REF_STEP = 2, REF_LINEAR = 3 };
 typedef struct ref {
     int kind;
     int32_t exponent; /* weights are in units of 2^(exponent - WEIGHT_BITS) */
     float c, c_low;
     float magic;      /* MAGIC + what the exponent adds */
-    float base, gain; /* what TALL subtracts and multiplies by; what STEP compares with */
+    float base, gain; /* what TALL subtracts and multiplies by; what STEP compares with; the factors of LINEAR */
     float low;        /* a logit (TALL: a difference) below weighs nothing */
 } ref;
 
@@ -89,8 +91,19 @@ RAFFLE_FN ref ref_make_near(scale s, float m) {
     return f;
 }
 
+/* The reference of weights that are given: 2^exponent <= m. */
+RAFFLE_FN ref ref_make_linear(float m) {
+    ref f = {REF_LINEAR, 0, 0.0f, 0.0f, 0.0f, 1.0f, 1.0f, 0.0f};
+    if (m < 0x1p-62f) f.base = 0x1p64f;
+    int32_t exponent = (int32_t)(bits_of(m * f.base) >> 23 & 0xff) - 127;
+    f.gain = float_of((uint32_t)(127 + WEIGHT_BITS - exponent) << 23);
+    f.exponent = exponent - (m < 0x1p-62f ? 64 : 0);
+    return f;
+}
+
 RAFFLE_FN ref ref_make(scale s, float m) {
     ref f = ref_make_near(s, m);
+    if (s.linear && m < PLUS_INF) return ref_make_linear(m);
     if (!s.flat && ref_is_near(s, m)) return f;
     float p = m * s.c;
     if (s.flat || !(p < 0x1p30f) || !(p > -0x1p30f)) {
@@ -141,14 +154,14 @@ RAFFLE_FN vf v_weight(vf x, const ref *f, int tall) {
 RAFFLE_FN vf v_weight_any(vf x, const ref *f) {
     if (f->kind == REF_PLAIN) return v_weight(x, f, 0);
     if (f->kind == REF_TALL) return v_weight(x, f, 1);
+    if (f->kind == REF_LINEAR) return v_max(v_mul(v_mul(x, v_set(f->base)), v_set(f->gain)), v_set(0.0f));
     return v_select(v_ge(x, v_set(f->base)), v_set(0x1p31f), v_set(0.0f));
 }
 
 /* The integer weight of each lane under any reference. */
 RAFFLE_FN vu v_weigh(vf x, const ref *f) {
     if (f->kind == REF_STEP) return v_where(v_ge(x, v_set(f->base)), v_set_u(1u << WEIGHT_BITS));
-    if (f->kind == REF_TALL) return v_round(v_weight(x, f, 1));
-    return v_round(v_weight(x, f, 0));
+    return v_round(v_weight_any(x, f));
 }
 
 /* ---- weight -> tickets ---------------------------------------------------------------------------- */

@@ -173,6 +173,9 @@ TEST(plan_arguments) {
     PLAN_REFUSED(device, 1, RAFFLE_E_ARGUMENT, "device");
     PLAN_REFUSED(device, -1, RAFFLE_E_ARGUMENT, "device");
     PLAN_REFUSED(flags, 1, RAFFLE_E_ARGUMENT, "flags");
+    PLAN_REFUSED(input, -1, RAFFLE_E_ARGUMENT, "input");
+    PLAN_REFUSED(input, 2, RAFFLE_E_ARGUMENT, "input");
+    PLAN_REFUSED(reserved, 1, RAFFLE_E_STRUCT, "raffle_plan_desc.reserved");
     raffle_plan_desc desc = desc_good();
     desc.backend = RAFFLE_CUDA; /* rows_max is 0 */
     plan_refused(desc, RAFFLE_E_ARGUMENT, "rows_max");
@@ -342,6 +345,41 @@ TEST(ranges) {
     accepted("any row stride");
 }
 
+TEST(row_index) {
+    static int32_t index[ROWS];
+    const int32_t bad[] = {-1, ROWS, INT32_MIN, INT32_MAX};
+    for (int i = 0; i < ROWS; ++i) index[i] = 1;
+    for (int i = 0; i < 4; ++i) {
+        index[2] = bad[i], f.logits.row_index = index;
+        refused(RAFFLE_E_ARGUMENT, 2, "row_index");
+    }
+    index[2] = 1, f.logits.row_index = index, f.logits.data_rows = 1;
+    refused(RAFFLE_E_ARGUMENT, 0, "row_index");
+    f.logits.row_index = index, f.logits.data_rows = -1;
+    refused(RAFFLE_E_ARGUMENT, -1, "data_rows");
+    f.logits.row_index = index, f.logits.data_rows = (int64_t)INT32_MAX + 1;
+    refused(RAFFLE_E_ARGUMENT, -1, "data_rows");
+    f.logits.data_rows = ROWS;
+    refused(RAFFLE_E_ARGUMENT, -1, "data_rows");
+    f.logits.row_index = index, f.logits.data_rows = 2;
+    accepted("one row for all");
+}
+
+/* Probabilities have no temperature. */
+TEST(probabilities_have_no_temperature) {
+    raffle_plan_desc desc = desc_good();
+    raffle_plan *plan = NULL, *shared = f.plan;
+    desc.input = RAFFLE_PROBS;
+    CHECK_STATUS(raffle_plan_create(&desc, &plan, NULL), RAFFLE_OK);
+    f.plan = plan;
+    refused(RAFFLE_E_ARGUMENT, -1, "temperature");
+    f.params.temperature = NULL;
+    accepted("without a temperature");
+    raffle_plan_destroy(plan);
+    f.plan = shared;
+    fixture_reset();
+}
+
 TEST(rows_max) {
     raffle_plan_desc desc = desc_good();
     raffle_plan *plan = NULL, *shared = f.plan;
@@ -493,9 +531,9 @@ static void *widened(const void *given, size_t known, uint32_t size) {
 }
 
 /* Sizes a struct may not have, one it may, and a field that this version does not know. */
-#define SIZES(which, given, pointer, type)                                                                             \
+#define SIZES(which, given, pointer, type, least)                                                                           \
     do {                                                                                                               \
-        const uint32_t wrong[] = {0, 1, 4, (uint32_t)sizeof(type) - 1, 4097, UINT32_MAX};                              \
+        const uint32_t wrong[] = {0, 1, 4, least - 1, 4097, UINT32_MAX};                                               \
         for (int i = 0; i < 6; ++i) {                                                                                  \
             pointers p = good();                                                                                       \
             p.pointer = widened(&f.given, sizeof(type), wrong[i]);                                                     \
@@ -518,16 +556,16 @@ static void *widened(const void *given, size_t known, uint32_t size) {
     } while (0)
 
 TEST(struct_sizes) {
-    SIZES(BOTH, logits, logits, raffle_logits);
-    SIZES(BOTH, params, params, raffle_params);
-    SIZES(SAMPLE, result, result, raffle_result);
-    SIZES(BOTH, launch, launch, raffle_launch);
-    SIZES(EXPLAIN, explanation, explanation, raffle_explanation);
+    SIZES(BOTH, logits, logits, raffle_logits, 32);
+    SIZES(BOTH, params, params, raffle_params, sizeof(raffle_params));
+    SIZES(SAMPLE, result, result, raffle_result, sizeof(raffle_result));
+    SIZES(BOTH, launch, launch, raffle_launch, sizeof(raffle_launch));
+    SIZES(EXPLAIN, explanation, explanation, raffle_explanation, sizeof(raffle_explanation));
 }
 
 TEST(plan_desc_sizes) {
     raffle_plan_desc desc = desc_good();
-    const uint32_t wrong[] = {0, 1, 4, (uint32_t)sizeof desc - 1, 4097, UINT32_MAX};
+    const uint32_t first = 40, wrong[] = {0, 1, 4, first - 1, 4097, UINT32_MAX}; /* its size in the first release */
     raffle_plan *plan;
     for (int i = 0; i < 6; ++i) {
         raffle_error error = raffle_error_init();
@@ -537,6 +575,8 @@ TEST(plan_desc_sizes) {
         error_tells(&error, RAFFLE_E_STRUCT, -1, "raffle_plan_desc");
     }
     CHECK_STATUS(raffle_plan_create(widened(&desc, sizeof desc, sizeof desc + 8), &plan, NULL), RAFFLE_OK);
+    raffle_plan_destroy(plan);
+    CHECK_STATUS(raffle_plan_create(widened(&desc, first, first), &plan, NULL), RAFFLE_OK);
     raffle_plan_destroy(plan);
     widened(&desc, sizeof desc, sizeof desc + 8);
     wide.bytes[sizeof desc + 7] = 1;
@@ -606,6 +646,8 @@ int main(void) {
     RUN(optional_pointers);
     RUN(no_rows);
     RUN(ranges);
+    RUN(row_index);
+    RUN(probabilities_have_no_temperature);
     RUN(rows_max);
     RUN(workspace);
     RUN(launch);

@@ -15,7 +15,7 @@ TEST(error_layout) {
 }
 
 TEST(plan_desc_layout) {
-    SIZE(raffle_plan_desc, 40);
+    SIZE(raffle_plan_desc, 48);
     AT(raffle_plan_desc, size, 0);
     AT(raffle_plan_desc, backend, 4);
     AT(raffle_plan_desc, dtype, 8);
@@ -24,15 +24,19 @@ TEST(plan_desc_layout) {
     AT(raffle_plan_desc, rows_max, 24);
     AT(raffle_plan_desc, device, 32);
     AT(raffle_plan_desc, flags, 36);
+    AT(raffle_plan_desc, input, 40);
+    AT(raffle_plan_desc, reserved, 44);
 }
 
 TEST(logits_layout) {
-    SIZE(raffle_logits, 32);
+    SIZE(raffle_logits, 48);
     AT(raffle_logits, size, 0);
     AT(raffle_logits, reserved, 4);
     AT(raffle_logits, data, 8);
     AT(raffle_logits, rows, 16);
     AT(raffle_logits, row_stride, 24);
+    AT(raffle_logits, row_index, 32);
+    AT(raffle_logits, data_rows, 40);
 }
 
 TEST(params_layout) {
@@ -121,6 +125,8 @@ TEST(enum_values) {
     CHECK_EQ(RAFFLE_E_DEVICE, 6);
     CHECK_EQ(RAFFLE_CPU, 0);
     CHECK_EQ(RAFFLE_CUDA, 1);
+    CHECK_EQ(RAFFLE_LOGITS, 0);
+    CHECK_EQ(RAFFLE_PROBS, 1);
     CHECK_EQ(RAFFLE_F32, 0);
     CHECK_EQ(RAFFLE_F16, 1);
     CHECK_EQ(RAFFLE_BF16, 2);

@@ -45,10 +45,9 @@ static float *processed_row(const oracle_case *g, uint32_t *row_flags) {
     for (int64_t i = 0; i < g->vocab; ++i) {
         int allowed = !g->allow || (g->allow[i / 32] >> i % 32 & 1);
         x[i] = allowed ? oracle_load(g->row, g->dtype, i) : -INFINITY;
-        if (isnan(x[i])) {
-            *row_flags |= RAFFLE_ROW_NAN;
-            x[i] = -INFINITY;
-        }
+        int wrong = g->input == RAFFLE_PROBS && allowed ? x[i] < 0 || isnan(x[i]) : isnan(x[i]);
+        if (wrong) *row_flags |= RAFFLE_ROW_NAN;
+        if (wrong || (g->input == RAFFLE_PROBS && x[i] == 0)) x[i] = -INFINITY;
     }
     return x;
 }
@@ -63,7 +62,7 @@ static float largest(const float *x, int64_t first, int64_t end) {
 /* ---- 2. temperature to scale ---- */
 
 oracle_scale oracle_scale_of(float temperature) {
-    oracle_scale s = {1, 0, 0, 0};
+    oracle_scale s = {1, 0, 0, 0, 0};
     if (!(temperature < 0x1p100f)) return s;
     double q = 1.4426950408889634 / (double)temperature;
     s.flat = 0;
@@ -73,12 +72,23 @@ oracle_scale oracle_scale_of(float temperature) {
     return s;
 }
 
+/* Of a row: section 9 has no temperature. */
+static oracle_scale scale_of_row(const oracle_case *g, float temperature) {
+    const oracle_scale linear = {0, 0, 0, 0, 1};
+    return g->input == RAFFLE_PROBS ? linear : oracle_scale_of(temperature);
+}
+
 /* ---- 3. maximum to reference ---- */
 
 static float polynomial(float r) { return fmaf(fmaf(fmaf(fmaf(fmaf(K5, r, K4), r, K3), r, K2), r, K1), r, K0); }
 
 oracle_ref oracle_ref_of(oracle_scale s, float m) {
     oracle_ref ref = {ORACLE_PLAIN, 0, 0, 0, 0, 1};
+    if (s.linear && m < INFINITY) {
+        ref.kind = ORACLE_LINEAR;
+        ref.exponent = ilogbf(m);
+        return ref;
+    }
     float p = m * s.c;
     int unbounded = s.flat && m < INFINITY;
     if (s.flat || m == INFINITY || !(fabsf(p) < 0x1p30f)) {
@@ -105,6 +115,7 @@ oracle_ref oracle_ref_of(oracle_scale s, float m) {
 
 double oracle_weight_exact(oracle_scale s, oracle_ref ref, float x) {
     if (ref.kind == ORACLE_STEP) return x >= ref.base ? 0x1p31 : 0;
+    if (ref.kind == ORACLE_LINEAR) return x > 0 ? ldexp((double)x, (int)(31 - ref.exponent)) : 0;
     if (ref.kind == ORACLE_TALL) x = x - ref.base;
     if (!(x > ref.low)) x = ref.low;
     float t = fmaf(x, s.c, ref.magic), n = t - ref.magic;
@@ -129,11 +140,10 @@ typedef struct weighed {
 
 static uint64_t shifted(uint64_t weight, int64_t d) { return d >= 64 ? 0 : (weight << 10) >> d; }
 
-static weighed weigh(const float *x, int64_t vocab, float temperature) {
+static weighed weigh(const float *x, int64_t vocab, oracle_scale scale) {
     int64_t groups = (vocab + GROUP - 1) / GROUP;
     weighed made = {calloc((size_t)vocab, 8), calloc((size_t)vocab, 8), calloc((size_t)groups, 8),
                     calloc((size_t)groups, 8), 0};
-    oracle_scale scale = oracle_scale_of(temperature);
     float M = largest(x, 0, vocab);
     oracle_ref row = oracle_ref_of(scale, M);
     for (int64_t g = 0; g < groups; ++g) {
@@ -213,6 +223,7 @@ static cut cut_min_p(const oracle_case *g, float M) {
     if (g->min_p >= 1) return made;
     double T = g->flags & RAFFLE_FILTERS_FIRST ? 1.0 : (double)g->temperature;
     double product = T * oracle_log((double)g->min_p), bound = (double)M + product;
+    if (g->input == RAFFLE_PROBS) bound = (double)g->min_p * (double)M;
     made.least = -FLT_MAX;
     if (bound > -(double)FLT_MAX) {
         made.least = (float)bound;
@@ -283,7 +294,7 @@ static cut cut_row(const oracle_case *g, const float *x, float M) {
     entry *list = sorted_row(x, g->vocab, &count);
     cut top_k = cut_top_k(g, list, count), top_p = no_cut;
     if (g->top_p < 1) {
-        weighed w = weigh(x, g->vocab, g->flags & RAFFLE_FILTERS_FIRST ? 1.0f : g->temperature);
+        weighed w = weigh(x, g->vocab, scale_of_row(g, g->flags & RAFFLE_FILTERS_FIRST ? 1.0f : g->temperature));
         top_p = cut_top_p(g, list, count, &w, g->flags & RAFFLE_MIN_P_LAST ? top_k : tighter(min_p, top_k));
         weighed_free(w);
     }
@@ -334,7 +345,7 @@ static int32_t draw_kept(const weighed *w, const uint8_t *kept, int64_t vocab, u
 
 static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, uint64_t *tickets, oracle_answer *a) {
     cut c = cut_row(g, x, M);
-    weighed w = weigh(x, g->vocab, g->temperature);
+    weighed w = weigh(x, g->vocab, scale_of_row(g, g->temperature));
     int cut_a_tie = 0;
     uint64_t kept_mass = 0;
     for (int64_t i = 0; i < g->vocab; ++i) {
@@ -365,7 +376,7 @@ oracle_answer oracle_sample(const oracle_case *g, uint8_t *kept_out, uint64_t *t
     if (M == -INFINITY) {
         a.row_flags |= RAFFLE_ROW_EMPTY;
         if (g->flags & RAFFLE_EMPTY_IS_ZERO) a.token = 0;
-    } else if (g->temperature < 1e-5f || g->top_k == 1 || g->top_p <= 0) {
+    } else if ((g->temperature < 1e-5f && g->input != RAFFLE_PROBS) || g->top_k == 1 || g->top_p <= 0) {
         a.greedy = 1;
         a.token = 0;
         while (x[a.token] != M) ++a.token;
@@ -400,7 +411,7 @@ uint64_t oracle_held(const oracle_case *g, uint64_t *held) {
     } else {
         uint32_t ignored = 0;
         float *x = processed_row(g, &ignored);
-        weighed w = weigh(x, g->vocab, g->temperature);
+        weighed w = weigh(x, g->vocab, scale_of_row(g, g->temperature));
         uint64_t before = 0, sum = 0;
         for (int64_t i = 0; i < g->vocab; ++i) { /* the group's range, cut at each running sum of weights */
             int64_t group = i / GROUP, d = w.shift[group];
@@ -452,7 +463,7 @@ void oracle_probabilities(const oracle_case *g, int logarithms, float *value) {
     oracle_answer a = oracle_sample(g, kept, NULL);
     uint32_t ignored = 0;
     float *x = processed_row(g, &ignored), M = largest(x, 0, g->vocab);
-    oracle_scale scale = oracle_scale_of(g->temperature);
+    oracle_scale scale = scale_of_row(g, g->temperature);
     oracle_ref row = oracle_ref_of(scale, M);
     for (int64_t i = 0; i < g->vocab; ++i) {
         int64_t first = i / GROUP * GROUP, end = first + GROUP < g->vocab ? first + GROUP : g->vocab;

@@ -19,6 +19,7 @@ typedef struct oracle_case {
     int32_t top_k;
     uint32_t flags; /* RAFFLE_TOP_P_JOINT ... */
     uint64_t seed, position;
+    int32_t input; /* raffle_input; RAFFLE_PROBS has no temperature */
 } oracle_case;
 
 typedef struct oracle_answer {
@@ -53,8 +54,9 @@ uint64_t oracle_random(uint64_t seed, uint64_t position);
 typedef struct oracle_scale {
     int flat;
     float c, c_low, drop;
+    int linear; /* values are weights */
 } oracle_scale;
-typedef enum oracle_kind { ORACLE_PLAIN, ORACLE_TALL, ORACLE_STEP } oracle_kind;
+typedef enum oracle_kind { ORACLE_PLAIN, ORACLE_TALL, ORACLE_STEP, ORACLE_LINEAR } oracle_kind;
 typedef struct oracle_ref {
     oracle_kind kind;
     int64_t exponent;

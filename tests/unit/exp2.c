@@ -110,12 +110,12 @@ static void check_sweep(const char *what, sweep whole, double bound) {
 static const double P_UNIT = 1.0 - 0x1p-10; /* P(r) is about (1 - 2^-10) 2^r */
 
 TEST(polynomial_upwards) {
-    sweep w = {0, bits_of(1.0f + 0x1p-11f) + 1, 0, 0, NULL, {0, 0, 0, 0}, P_UNIT, 1.0};
+    sweep w = {0, bits_of(1.0f + 0x1p-11f) + 1, 0, 0, NULL, {0, 0, 0, 0, 0}, P_UNIT, 1.0};
     check_sweep("P(r), r in [0, 1 + 2^-11]", w, POLYNOMIAL_BOUND);
 }
 
 TEST(polynomial_below_zero) {
-    sweep w = {bits_of(0x1p-40f), bits_of(0x1p-11f) + 1, 1, 0, NULL, {0, 0, 0, 0}, P_UNIT, 1.0};
+    sweep w = {bits_of(0x1p-40f), bits_of(0x1p-11f) + 1, 1, 0, NULL, {0, 0, 0, 0, 0}, P_UNIT, 1.0};
     check_sweep("P(r), r in [-2^-11, -2^-40]", w, POLYNOMIAL_BOUND);
 }
 
