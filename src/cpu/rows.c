@@ -9,6 +9,7 @@
 #include <limits.h>
 
 #include "cut_types.h"
+#include "weigh_blocks.h"
 #include "probability.h"
 
 /* A row on its way through the stages. */
@@ -16,13 +17,14 @@ typedef struct work {
     const struct loops *loops;
     const cpu_row *row;
     const cpu_scratch *scratch;
-    struct last_list *last;
+    struct row_state *state;
     float best; /* the row's largest logit */
 } work;
 
 /* What cut.h calls, and the scan before it. */
 typedef struct loops {
     float (*scan)(const work *, int *nan);
+    float (*scan_weigh)(const work *, scale, int *nan);
     listing (*list)(const work *, const weighing *, float low, float high);
     listing (*sketch)(const work *, const weighing *);
     uint64_t (*weigh)(const work *, const weighing *);
@@ -193,39 +195,57 @@ static float peak_bound(const work *k, int64_t count, float best) {
     return float_of_order(low);
 }
 
-/* ---- the last list --------------------------------------------------------------------------------- */
+/* ---- what the scratch holds ------------------------------------------------------------------------- */
 
-/* The list that is still in the scratch and the scale it was weighed with. If it has an upper end, mass[] holds
- * the tickets above: for a cut between its ends, every group is weighed already but for its listed tokens. */
-typedef struct last_list {
+/* What later stages need not do again.
+ * The list that is still in the scratch: if it has an upper end, mass[] holds the tickets above, so for a cut between
+ * its ends every group is weighed already but for its listed tokens.
+ * Or the weights of the whole row, which the first reading left in mass[].
+ * Either was weighed with the scale c, c_low. */
+typedef struct row_state {
     listing list; /* not complete: there is none */
+    int weighed;  /* whether mass[] holds weights */
     float c, c_low;
-} last_list;
+    uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
+} row_state;
 
-static void last_clear(last_list *last) { last->list.complete = 0; }
+static void state_clear(row_state *state) { state->list.complete = state->weighed = 0; }
 
-static void last_keep(last_list *last, const listing *l, const weighing *w) {
-    last_list kept = {*l, w->scale.c, w->scale.c_low};
-    *last = kept;
+static int state_fits(const row_state *state, const weighing *w) {
+    return state->c == w->scale.c && state->c_low == w->scale.c_low && !w->scale.flat;
 }
 
-static int last_covers(const last_list *last, const weighing *w, cut c) {
-    const listing *l = &last->list;
+static void weighed_keep(row_state *state, scale s) {
+    state->weighed = 1;
+    state->c = s.c;
+    state->c_low = s.c_low;
+}
+
+static int weighed_with(const row_state *state, const weighing *w) { return state->weighed && state_fits(state, w); }
+
+static void last_keep(row_state *state, const listing *l, const weighing *w) {
+    state->list = *l;
+    state->c = w->scale.c;
+    state->c_low = w->scale.c_low;
+}
+
+static int last_covers(const row_state *state, const weighing *w, cut c) {
+    const listing *l = &state->list;
     int within = l->complete && l->high < PLUS_INF && l->low < c.low && c.low <= l->high;
-    return within && last->c == w->scale.c && last->c_low == w->scale.c_low;
+    return within && state_fits(state, w);
 }
 
 /* Adds the listed tokens that a cut keeps to mass[] and returns the sum of mass[]. */
-static uint64_t last_weigh(last_list *last, const cpu_scratch *s, cut c) {
-    uint64_t sum = last->list.above_tickets;
-    for (int64_t i = 0, count = (int64_t)last->list.count; i < count;) {
+static uint64_t last_weigh(row_state *state, const cpu_scratch *s, cut c) {
+    uint64_t sum = state->list.above_tickets;
+    for (int64_t i = 0, count = (int64_t)state->list.count; i < count;) {
         int32_t g = s->list_id[i] / GROUP;
         uint64_t tickets = 0;
         for (; i < count && s->list_id[i] < (g + 1) * GROUP; ++i) tickets += kept_tickets(s, i, c);
         s->mass[g] += tickets;
         sum += tickets;
     }
-    last_clear(last);
+    state_clear(state);
     return sum;
 }
 
@@ -237,12 +257,23 @@ static uint64_t last_weigh(last_list *last, const cpu_scratch *s, cut c) {
 
 /* ---- the table ---------------------------------------------------------------------------------- */
 
+/* Whether the row will be weighed as a whole, and at which temperature. */
+static int weighs_all(const row_params *p, float *temperature) {
+    rules r = rules_make(p);
+    int filtered = r.top_k || r.top_p || r.min_p_first || r.min_p_last;
+    *temperature = r.row_mass ? r.filter_temperature : p->temperature;
+    return !r.greedy && (r.row_mass || !filtered);
+}
+
 static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
     int nan = 0;
-    last_list last;
-    last_clear(&last);
-    work k = {set, row, s, &last, MINUS_INF};
-    k.best = set->scan(&k, &nan);
+    float temperature;
+    row_state state;
+    work k = {set, row, s, &state, MINUS_INF};
+    state_clear(&state);
+    scale all = {0.0f, 0.0f, 0.0f, 1, 0};
+    if (weighs_all(&row->params, &temperature)) all = scale_make(temperature);
+    k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
     answer a = row_answer(&k, &row->params, k.best);
     if (nan) a.row_flags |= RULE_ROW_NAN;
     return a;
@@ -251,9 +282,9 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
 /* Another draw from a row that was sampled last, with the same scratch; the row has other chance, nothing else.
  * The groups' tickets stay from draw to draw: *weighed says that they are those of the answer. */
 static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_scratch *s, const answer *a, int *weighed) {
-    last_list last;
-    last_clear(&last);
-    work k = {set, row, s, &last, MINUS_INF};
+    row_state state;
+    work k = {set, row, s, &state, MINUS_INF};
+    state_clear(&state);
     for (int64_t g = 0; g < s->groups; ++g) k.best = s->peak[g] > k.best ? s->peak[g] : k.best;
     const weighing draw = weighing_make(row->params.temperature, k.best);
     const cut c = {a->threshold, a->tie_last};

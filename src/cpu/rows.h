@@ -18,9 +18,12 @@ enum { PEAK_PAD = RAFFLE_WORKSPACE_ALIGN / 4 }; /* the blocks of a workspace are
 enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for those who do not include it */
 
 /* Workspace of one call, cut out by scratch_carve:
- *   | peak [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] | */
+ *   | peak [groups] | exponent, low, size [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] | */
 typedef struct cpu_scratch {
     float *peak;     /* largest logit of each group, and -inf up to a multiple of PEAK_PAD */
+    int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
+    uint32_t *low;     /* weighed when it was first read */
+    float *size;
     uint64_t *mass;  /* weight or tickets of each group */
     int64_t groups;
     uint64_t *list_t; /* a list of tokens, ascending by id: tickets, logits, ids */

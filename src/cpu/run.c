@@ -20,6 +20,9 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     s->groups = (vocab + CPU_GROUP - 1) / CPU_GROUP;
     s->list_max = vocab / 8 > LIST_LEAST ? vocab / 8 : LIST_LEAST;
     s->peak = carve(memory, &used, s->groups, sizeof *s->peak);
+    s->exponent = carve(memory, &used, s->groups, sizeof *s->exponent);
+    s->low = carve(memory, &used, s->groups, sizeof *s->low);
+    s->size = carve(memory, &used, s->groups, sizeof *s->size);
     s->mass = carve(memory, &used, s->groups, sizeof *s->mass);
     s->list_t = carve(memory, &used, s->list_max, sizeof *s->list_t);
     s->list_x = carve(memory, &used, s->list_max, sizeof *s->list_x);

@@ -10,6 +10,7 @@
 #define V_ISA_NAME avx2
 #define V_LANES 8
 #define V_CHAINS 4
+#define V_OPEN 0
 
 typedef __m256 vf;
 typedef __m256i vu;
@@ -130,6 +131,18 @@ RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) {
     _mm256_storeu_si256((__m256i *)p, _mm256_sll_epi64(low, n));
     _mm256_storeu_si256((__m256i *)(p + 4), _mm256_sll_epi64(high, n));
 }
+
+RAFFLE_FN vu v_bits_of(vf a) { return _mm256_castps_si256(a); }
+
+/* The signed conversion makes 2^31 of what is larger. What is missing then is counted apart: from 2^31 to 2^32, each
+ * step of a float's bits is worth 256. (The bits of 2^31 itself, which the others add, vanish modulo 2^24.) */
+typedef struct vcount { vu most, over; } vcount;
+RAFFLE_FN vcount v_count_add(vcount sum, vf a) {
+    vcount more = {v_add_u(sum.most, _mm256_cvtps_epi32(a)),
+                   v_add_u(sum.over, v_bits_of(_mm256_max_ps(a, _mm256_set1_ps(0x1p31f))))};
+    return more;
+}
+RAFFLE_FN vu v_count_low(vcount sum) { return v_add_u(sum.most, _mm256_slli_epi32(sum.over, 8)); }
 
 RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return v_add_u(a, v_where(m, b)); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return v_add(a, _mm256_and_ps(m, b)); }

@@ -10,6 +10,7 @@
 #define V_ISA_NAME avx512
 #define V_LANES 16
 #define V_CHAINS 8
+#define V_OPEN 1
 
 typedef __m512 vf;
 typedef __m512i vu;
@@ -26,6 +27,8 @@ RAFFLE_FN vf v_scale(vf a, vf t) {
     __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), n));
 }
+RAFFLE_FN vf v_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }   /* a b - c */
+RAFFLE_FN vf v_power(vf a, vf n) { return _mm512_scalef_ps(a, n); } /* a 2^n for an integer n, rounded once */
 RAFFLE_FN vu v_round(vf a) { return _mm512_cvtps_epu32(a); }
 RAFFLE_FN vu v_where(vm m, vu a) { return _mm512_maskz_mov_epi32(m, a); }
 RAFFLE_FN vu v_set_u(uint32_t a) { return _mm512_set1_epi32((int)a); }
@@ -116,6 +119,12 @@ RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) {
     _mm512_storeu_si512(p, _mm512_sll_epi64(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(a)), n));
     _mm512_storeu_si512(p + 8, _mm512_sll_epi64(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(a, 1)), n));
 }
+
+RAFFLE_FN vu v_bits_of(vf a) { return _mm512_castps_si512(a); }
+
+typedef vu vcount;
+RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }
+RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
 RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return _mm512_mask_add_epi32(a, m, a, b); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return _mm512_mask_add_ps(a, m, a, b); }

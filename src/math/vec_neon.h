@@ -10,6 +10,7 @@
 #define V_ISA_NAME neon
 #define V_LANES 4
 #define V_CHAINS 8
+#define V_OPEN 0
 
 typedef float32x4_t vf;
 typedef uint32x4_t vu;
@@ -102,6 +103,12 @@ RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) {
 }
 
 RAFFLE_FN vu v_add_u(vu a, vu b) { return vaddq_u32(a, b); }
+RAFFLE_FN vu v_bits_of(vf a) { return vreinterpretq_u32_f32(a); }
+
+typedef vu vcount;
+RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }
+RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
+
 RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return vaddq_u32(a, vandq_u32(m, b)); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return vaddq_f32(a, vbslq_f32(m, b, vdupq_n_f32(0.0f))); }
 RAFFLE_FN uint32_t v_total_u(vu a) { return vaddvq_u32(a); }

@@ -49,6 +49,7 @@ RAFFLE_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 
 #if !defined(__CUDACC__) /* from here on: what only src/cpu/rows.c uses */
 
+#define V_OPEN 0   /* whether there are v_power and v_fms: see weigh_blocks.h */
 #define V_CHAINS 2 /* vectors weighed side by side: as many as the registers allow; even, and divides GROUP / V_LANES */
 
 RAFFLE_FN vf v_load_f32(const void *p) {
@@ -115,6 +116,13 @@ RAFFLE_FN int v_lead_below(const int32_t *p, int32_t bound) { return *p < bound;
 RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) { *p = (uint64_t)a << left; }
 
 RAFFLE_FN vu v_add_u(vu a, vu b) { return a + b; }
+RAFFLE_FN vu v_bits_of(vf a) { return bits_of(a); }
+
+/* A sum of rounded weights modulo 2^32, starting at zero. */
+typedef vu vcount;
+RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return sum + v_round(a); }
+RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
+
 RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return m ? a + b : a; } /* a + b in m, a elsewhere */
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return m ? a + b : a; }
 RAFFLE_FN uint32_t v_total_u(vu a) { return a; } /* the sum of all lanes, modulo 2^32 */

@@ -61,13 +61,22 @@ typedef struct ref {
 #endif
 
 /* 2^r for r in [0, 1], less one part in 1024 so that it stays below 2: a factor that all weights share.
- * Monotone: every step is. Coefficients and their error: dev/exp2. */
+ * Monotone: every step is. Coefficients, lowest first, and their error: dev/exp2. */
+#define EXP2_TERMS {0x1.ff8p-1f, 0x1.628bfcp-1f, 0x1.eb6136p-3f, 0x1.c8a060p-5f, 0x1.275f9cp-7f, 0x1.e858d2p-10f}
+enum { EXP2_COUNT = 6 };
+
+/* k[EXP2_COUNT] are the coefficients, or all of them times one power of two. */
+RAFFLE_FN void v_polynomials(vf *p, const vf *r, int count, const float *k) {
+    for (int i = 0; i < count; ++i) p[i] = v_fma(v_set(k[5]), r[i], v_set(k[4]));
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(k[3]));
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(k[2]));
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(k[1]));
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(k[0]));
+}
+
 RAFFLE_FN void v_exp2s(vf *p, const vf *r, int count) {
-    for (int i = 0; i < count; ++i) p[i] = v_fma(v_set(0x1.e858d2p-10f), r[i], v_set(0x1.275f9cp-7f));
-    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(0x1.c8a060p-5f));
-    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(0x1.eb6136p-3f));
-    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(0x1.628bfcp-1f));
-    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(0x1.ff8p-1f));
+    const float k[EXP2_COUNT] = EXP2_TERMS;
+    v_polynomials(p, r, count, k);
 }
 
 RAFFLE_FN vf v_exp2(vf r) {

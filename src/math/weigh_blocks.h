@@ -1,0 +1,68 @@
+/* weigh_blocks.h - the weights of neighbouring groups under plain references: weigh.h, arranged for a loop that
+ * reads one block of groups and weighs the one before. For the CPU; every bit is the one weigh.h makes. */
+#ifndef RAFFLE_MATH_WEIGH_BLOCKS_H
+#define RAFFLE_MATH_WEIGH_BLOCKS_H
+
+#include "weigh.h"
+
+enum { BLOCK = V_LANES < 4 ? 4 : V_LANES }; /* groups of a block */
+
+/* V_OPEN: the machine multiplies by a power of two in one operation that knows zero and infinity. Then nothing need
+ * be done about logits far below the group's maximum: they come out as 0. Only -inf, NaN and numbers that overflow
+ * when multiplied by c do not, and these make the group's sum of weights infinite or NaN. So the loops look at the
+ * sum, and weigh the few groups that have such tokens again. On other machines v_weights does it, which knows them all.
+ *
+ * The power of two of the group goes into the polynomial's coefficients: all of its steps are then exactly that power
+ * times what they were. That needs an exponent at which none of them overflows or is subnormal: OPEN_LOW, OPEN_HIGH. */
+#define OPEN_LOW -90.0f
+#define OPEN_HIGH 140.0f
+enum { COEFFICIENTS = V_OPEN ? V_LANES : 1 };
+
+/* The plain references of a block's groups. */
+typedef struct block_refs {
+    float c, c_low;
+    float magic[BLOCK], low[BLOCK];
+    float k[BLOCK][COEFFICIENTS]; /* V_OPEN: the polynomial in the group's units */
+    uint32_t plain, open;         /* bit q: group q has a plain reference; and v_weights_open can use it */
+} block_refs;
+
+/* Makes the references for the maxima peak[BLOCK], and writes their exponents. */
+RAFFLE_FN void block_refs_make(block_refs *f, scale s, const float *peak, int32_t *exponent) {
+    f->c = s.c;
+    f->c_low = s.c_low;
+    f->plain = f->open = 0;
+    for (int q = 0; q < BLOCK; q += V_LANES) {
+        vf m = v_load_f32(peak + q), p = v_mul(m, v_set(s.c)), t = v_fma(m, v_set(s.c), v_set(MAGIC));
+        v_store(f->magic + q, v_sub(v_set(MAGIC + (float)WEIGHT_BITS), v_sub(t, v_set(MAGIC))));
+        v_store(f->low + q, v_sub(m, v_set(s.drop)));
+        v_store_u((uint32_t *)exponent + q, v_add_u(v_bits_of(t), v_set_u(0u - bits_of(MAGIC))));
+        f->plain |= v_bits(v_and(v_gt(p, v_set(-0x1p12f)), v_gt(v_set(0x1p12f), p))) << q;
+        f->open |= v_bits(v_and(v_gt(p, v_set(OPEN_LOW)), v_gt(v_set(OPEN_HIGH), p))) << q;
+    }
+#if V_OPEN
+    const float k[COEFFICIENTS] = EXP2_TERMS;
+    for (int q = 0; q < BLOCK; ++q) v_store(f->k[q], v_power(v_load_f32(k), v_sub(v_set(f->magic[q]), v_set(MAGIC))));
+#endif
+}
+
+/* Makes of each x its weight in group q of a block, as a float. */
+RAFFLE_FN void v_weights_block(vf *x, int count, const block_refs *f, int q) {
+    const ref plain = {REF_PLAIN, 0, f->c, f->c_low, f->magic[q], 0.0f, 1.0f, f->low[q]};
+    v_weights(x, count, &plain, 0);
+}
+
+#if V_OPEN
+/* The same, but for -inf, NaN and what overflows. */
+RAFFLE_FN void v_weights_open(vf *x, int count, const block_refs *f, int q) {
+    vf c = v_set(f->c), magic = v_set(f->magic[q]), n[V_CHAINS], r[V_CHAINS];
+    for (int i = 0; i < count; ++i) n[i] = v_sub(v_fma(x[i], c, magic), magic);
+    for (int i = 0; i < count; ++i) r[i] = v_fms(x[i], c, n[i]);
+    for (int i = 0; i < count; ++i) r[i] = v_add(r[i], v_fma(x[i], v_set(f->c_low), v_set(0.5f)));
+    v_polynomials(x, r, count, f->k[q]);
+    for (int i = 0; i < count; ++i) x[i] = v_power(x[i], n[i]);
+}
+#else
+#define v_weights_open v_weights_block
+#endif
+
+#endif
