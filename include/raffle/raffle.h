@@ -6,6 +6,7 @@
  *   1. describe the shape and backend          raffle_plan_create
  *   2. give it scratch memory you own          raffle_plan_workspace
  *   3. draw tokens, as often as you like       raffle_sample
+ *      or check a draft model's guesses         raffle_verify
  *
  *     raffle_error error = raffle_error_init();
  *     raffle_plan_desc desc = raffle_plan_desc_init();
@@ -169,6 +170,9 @@ typedef struct raffle_params {
                                  so advance it by one for every token of a request */
     const uint32_t *allow;    /* [rows, allow_stride] bit i%32 of word i/32 set: token i is allowed */
     int64_t allow_stride;     /* 32-bit words from a row to the next; 0: (vocab + 31) / 32 */
+    uint32_t draft_step;      /* 0: draws a token. n >= 1: draws the n-th draft behind position, from random bits of its
+                                 own; position stays what raffle_verify will be given. docs/speculative.md */
+    uint32_t reserved;
 } raffle_params;
 
 /* Row flags. */
@@ -176,6 +180,7 @@ typedef struct raffle_params {
 #define RAFFLE_ROW_INF 2u       /* had +inf logits; only they share the draw */
 #define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN, or has no probability */
 #define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range: RAFFLE_NO_TOKEN */
+#define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty or not one of probabilities; its draft was not used */
 
 typedef struct raffle_result {
     uint32_t size;
@@ -233,6 +238,72 @@ RAFFLE_API raffle_status raffle_softmax(const raffle_plan *plan, const raffle_lo
  * rows keep one token. */
 RAFFLE_API raffle_status raffle_mask(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                      const raffle_output *output, const raffle_launch *launch, raffle_error *error);
+
+/* ---- verify: speculative decoding -------------------------------------------------------------- */
+
+/* A request with n drafts has n + 1 rows of target logits: the row of the next token, and behind each draft the row
+ * of the token after it. raffle_verify accepts some of the drafts and adds one token of its own: the recovered one
+ * where a draft was rejected, the bonus token where none was. Every token it emits follows the law that raffle_sample
+ * would draw from with the same parameters, whatever the drafts were (but see the thresholds and RAFFLE_SYNTHETIC).
+ * Greedy requests accept the drafts that greedy sampling would return, by every method but RAFFLE_SYNTHETIC. */
+typedef enum raffle_method {
+    RAFFLE_REJECTION = 0, /* accepts a draft with probability min(1, p / q); on rejection draws from max(p - q, 0) */
+    RAFFLE_BLOCK = 1,     /* the same law, judging the drafts together (arXiv 2403.10444): accepts as many or more */
+    RAFFLE_MATCH = 2,     /* samples the target with seed and position and accepts equal drafts: the same text as without */
+    RAFFLE_SYNTHETIC = 3  /* for benchmarks of engines: accepts each draft with probability `rate`, whatever it is */
+} raffle_method;
+
+/* Probabilities, where logits are not at hand. They need not sum to 1 exactly: their sum counts as 1. */
+typedef struct raffle_probabilities {
+    uint32_t size;
+    uint32_t reserved;
+    const float *data;  /* [rows, vocab], 0 .. 1 */
+    int64_t rows;
+    int64_t row_stride; /* elements from a row to the next; 0: vocab. Any other value, also negative */
+} raffle_probabilities;
+
+/* The drafts of a batch, and what is known of how they were chosen: either the draft model's logits and the parameters
+ * they were sampled with, or its final probabilities, or neither (n-grams, a greedy draft, a tree). */
+typedef struct raffle_drafts {
+    uint32_t size;
+    int32_t method;            /* raffle_method */
+    int64_t requests;
+    int64_t each;              /* drafts of every request, if first is NULL */
+    const int32_t *first;      /* [requests + 1] request r has the drafts first[r] .. first[r + 1] - 1 and the target rows
+                                  first[r] + r .. first[r + 1] + r; first[0] is 0. None is fine: a row to sample */
+    const int32_t *token;      /* [drafts] -1: no draft here, and none behind it counts */
+    const int32_t *parent;     /* [drafts] a tree: which draft of its request, counted from 0, the draft follows; -1: none.
+                                  Parents come before their children. NULL: each follows the one before */
+    const raffle_logits *logits;   /* [drafts, vocab] row i is what draft i was sampled from */
+    const raffle_params *params;   /* with logits: what they were sampled with. seed and position are not used;
+                                      allow is [drafts, allow_stride]; slot is [requests] */
+    const raffle_probabilities *probabilities; /* [drafts, vocab] row i is what draft i was sampled from */
+    float threshold_single;    /* 0: off. Else RAFFLE_REJECTION without logits or probabilities also accepts a draft whose */
+    float threshold_sum;       /*   p is at least threshold_single, and divides p by threshold_sum. Changes the law */
+    float rate;                /* RAFFLE_SYNTHETIC: 0 .. 1 */
+    uint32_t reserved;
+    const uint64_t *accept_bits;  /* [target rows] for tests: the random bits of acceptance at each row. NULL: from the seed */
+    const uint64_t *recover_bits; /* [requests, 2] for tests: those of the recovered token, low word first. NULL: from the seed */
+} raffle_drafts;
+
+/* Request r's tokens begin at its first target row, first[r] + r. It emits accepted[r] + 1 of them; what is behind is
+ * RAFFLE_NO_TOKEN. */
+typedef struct raffle_verified {
+    uint32_t size;
+    uint32_t reserved;
+    int32_t *token;      /* [target rows] */
+    int32_t *accepted;   /* [requests] */
+    int32_t *last;       /* [requests] or NULL: the recovered or bonus token, which is also in `token` */
+    int32_t *path;       /* [target rows] or NULL: which draft of its request each token is; -1: the last and what is behind */
+    uint32_t *row_flags; /* [target rows] or NULL: of the row that each token came from; 0 behind */
+} raffle_verified;
+
+/* Verifies the drafts of a batch. `logits` has one row per draft and one more per request; params.slot is [requests] or
+ * NULL (request r uses entry r), position is that of the request's first row, and allow is [target rows]. A row that is
+ * empty ends its request there, with RAFFLE_NO_TOKEN as the last token. launch.part divides requests. CPU plans. */
+RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                                       const raffle_drafts *drafts, const raffle_verified *verified,
+                                       const raffle_launch *launch, raffle_error *error);
 
 /* ---- explain --------------------------------------------------------------------------------- */
 
@@ -299,6 +370,9 @@ RAFFLE_DEFINE_INIT(raffle_result)
 RAFFLE_DEFINE_INIT(raffle_output)
 RAFFLE_DEFINE_INIT(raffle_launch)
 RAFFLE_DEFINE_INIT(raffle_explanation)
+RAFFLE_DEFINE_INIT(raffle_probabilities)
+RAFFLE_DEFINE_INIT(raffle_drafts)
+RAFFLE_DEFINE_INIT(raffle_verified)
 #undef RAFFLE_DEFINE_INIT
 
 #ifdef __cplusplus

@@ -74,6 +74,14 @@ raffle_status raffle_explain(const raffle_plan *plan, const raffle_logits *logit
     return plan->backend->explain(plan, &call, row, explanation, error);
 }
 
+raffle_status raffle_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                            const raffle_drafts *drafts, const raffle_verified *verified, const raffle_launch *launch,
+                            raffle_error *error) {
+    verify_call call;
+    raffle_status status = raffle_check_verify(plan, logits, params, drafts, verified, launch, &call, error);
+    return status ? status : plan->backend->verify(plan, &call, error);
+}
+
 uint32_t raffle_version(void) {
     return RAFFLE_VERSION_MAJOR * 10000 + RAFFLE_VERSION_MINOR * 100 + RAFFLE_VERSION_PATCH;
 }

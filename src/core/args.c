@@ -18,7 +18,7 @@ raffle_status raffle_fail(raffle_error *error, raffle_status status, int64_t row
 
 /* Copies a caller's struct: fields it does not know stay zero, fields we do not know must be zero.
  * `least` is the size the struct had in the first release. */
-static raffle_status take(void *to, size_t known, size_t least, const void *from, const char *name, raffle_error *error) {
+raffle_status raffle_take(void *to, size_t known, size_t least, const void *from, const char *name, raffle_error *error) {
     uint32_t size = 0;
     if (!from) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is NULL", name);
     memcpy(&size, from, sizeof size);
@@ -31,9 +31,6 @@ static raffle_status take(void *to, size_t known, size_t least, const void *from
     memcpy(to, from, size < known ? size : known);
     return RAFFLE_OK;
 }
-#define TAKE_SINCE(least, to, from, type) take(to, sizeof(type), least, from, #type, error)
-#define TAKE(to, from, type) TAKE_SINCE(sizeof(type), to, from, type)
-
 raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc *desc, raffle_error *error) {
     raffle_status status = TAKE_SINCE(40, desc, given, raffle_plan_desc);
     if (status) return status;
@@ -61,10 +58,11 @@ raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc 
     return RAFFLE_OK;
 }
 
-static raffle_status check_launch(const raffle_plan *plan, call *call, raffle_error *error) {
+raffle_status raffle_check_launch(const raffle_plan *plan, call *call, int64_t rows, raffle_error *error) {
     raffle_launch *launch = &call->launch;
     int cuda = plan->desc.backend == RAFFLE_CUDA;
-    int needed = call->logits.rows > 0; /* without rows nothing is done, and no workspace used */
+    int needed = rows > 0; /* without rows nothing is done, and no workspace used */
+    if (launch->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_launch.reserved is not 0");
     if (needed && !launch->workspace) return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is NULL");
     if (needed && (uintptr_t)launch->workspace % RAFFLE_WORKSPACE_ALIGN)
         return raffle_fail(error, RAFFLE_E_WORKSPACE, -1, "workspace is not aligned to %d bytes", RAFFLE_WORKSPACE_ALIGN);
@@ -75,10 +73,60 @@ static raffle_status check_launch(const raffle_plan *plan, call *call, raffle_er
     if (launch->parts && cuda) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "parts is set: a CUDA call does all rows");
     if (launch->parts < 0 || launch->part < 0 || launch->part >= (launch->parts ? launch->parts : 1))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "part is %d and parts %d: must be 0 <= part < parts", launch->part, launch->parts);
-    int64_t rows = call->logits.rows, parts = launch->parts ? launch->parts : 1;
+    int64_t parts = launch->parts ? launch->parts : 1;
     call->row_first = rows / parts * launch->part + rows % parts * launch->part / parts;
     call->row_end = rows / parts * (launch->part + 1) + rows % parts * (launch->part + 1) / parts;
     return RAFFLE_OK;
+}
+
+raffle_status raffle_check_stride(int64_t rows, int64_t stride, const char *field, raffle_error *error) {
+    int64_t extent = 0;
+    if (__builtin_mul_overflow(rows, stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: too large for %lld rows", field, (long long)stride,
+                           (long long)rows);
+    return RAFFLE_OK;
+}
+
+raffle_status raffle_check_logits(const raffle_plan *plan, raffle_logits *l, const char *name, raffle_error *error) {
+    if (l->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_logits.reserved is not 0");
+    if (l->rows < 0)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.rows is %lld: must be 0 or more", name, (long long)l->rows);
+    if (plan->desc.rows_max && l->rows > plan->desc.rows_max)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.rows is %lld: this plan has rows_max %lld", name,
+                           (long long)l->rows, (long long)plan->desc.rows_max);
+    if (!l->row_stride) l->row_stride = plan->desc.vocab;
+    if (l->data_rows < 0 || l->data_rows > INT32_MAX || (l->data_rows && !l->row_index))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "data_rows is %lld: must be 0 to 2147483647, and 0 without row_index",
+                           (long long)l->data_rows);
+    if (!l->data_rows) l->data_rows = l->rows;
+    raffle_status status = raffle_check_stride(l->data_rows, l->row_stride, "row_stride", error);
+    if (status) return status;
+    if (l->rows && !l->data) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.data is NULL", name);
+    if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)l->data % (plan->desc.dtype == RAFFLE_F32 ? 4 : 2))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.data is not aligned to its elements, as CUDA needs it", name);
+    return RAFFLE_OK;
+}
+
+raffle_status raffle_check_params(const raffle_plan *plan, raffle_params *p, int64_t entries, int64_t rows,
+                                  const char *name, raffle_error *error) {
+    const int64_t words = (plan->desc.vocab + 31) / 32;
+    const uint32_t known = RAFFLE_TOP_P_JOINT | RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT |
+                           RAFFLE_EMPTY_IS_ZERO;
+    if (p->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_params.reserved is not 0");
+    if (p->flags & ~known) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.flags has unknown bits: 0x%x", name, p->flags);
+    if (p->slots < 0 || p->slots > INT32_MAX)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.slots is %lld: must be 0 to 2147483647", name, (long long)p->slots);
+    if (!p->slots) p->slots = entries;
+    if (!p->slot && p->slots < entries)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.slots is %lld for %lld rows, and slot is NULL", name,
+                           (long long)p->slots, (long long)entries);
+    if (p->allow_stride < 0 || (p->allow_stride && p->allow_stride < words))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.allow_stride is %lld: a row has %lld words", name,
+                           (long long)p->allow_stride, (long long)words);
+    if (!p->allow_stride) p->allow_stride = words;
+    if (p->temperature && plan->desc.input == RAFFLE_PROBS)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "temperature is set, but this plan's input is probabilities");
+    return raffle_check_stride(rows, p->allow_stride, "allow_stride", error);
 }
 
 raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
@@ -86,69 +134,27 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
                                 call *made, raffle_error *error) {
     if (!plan) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "plan is NULL");
     memset(made, 0, sizeof *made);
-    raffle_status status = TAKE_SINCE(32, &made->logits, logits, raffle_logits);
-    if (!status) status = TAKE(&made->params, params, raffle_params);
+    raffle_status status = TAKE_LOGITS(&made->logits, logits);
+    if (!status) status = TAKE_PARAMS(&made->params, params);
     if (!status && result) status = TAKE(&made->result, result, raffle_result);
     if (!status) status = TAKE(&made->launch, launch, raffle_launch);
+    if (!status) status = raffle_check_logits(plan, &made->logits, "logits", error);
+    const int64_t rows = made->logits.rows;
+    if (!status) status = raffle_check_params(plan, &made->params, rows, rows, "params", error);
     if (status) return status;
-    int64_t vocab = plan->desc.vocab, words = (vocab + 31) / 32;
-    raffle_logits *l = &made->logits;
-    raffle_params *p = &made->params;
-    const uint32_t known = RAFFLE_TOP_P_JOINT | RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT |
-                           RAFFLE_EMPTY_IS_ZERO;
-    if (l->rows < 0) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows is %lld: must be 0 or more", (long long)l->rows);
-    if (plan->desc.rows_max && l->rows > plan->desc.rows_max)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows is %lld: this plan has rows_max %lld", (long long)l->rows,
-                           (long long)plan->desc.rows_max);
-    const char *reserved = l->reserved ? "raffle_logits" : made->result.reserved ? "raffle_result" : "raffle_launch";
-    if (l->reserved || made->result.reserved || made->launch.reserved)
-        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "%s.reserved is not 0", reserved);
-    if (p->flags & ~known) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.flags has unknown bits: 0x%x", p->flags);
-    if (p->slots < 0 || p->slots > INT32_MAX)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "slots is %lld: must be 0 to 2147483647", (long long)p->slots);
-    if (!p->slots) p->slots = l->rows;
-    if (!p->slot && p->slots < l->rows)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "slots is %lld for %lld rows, and slot is NULL",
-                           (long long)p->slots, (long long)l->rows);
-    if (p->allow_stride < 0 || (p->allow_stride && p->allow_stride < words))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "allow_stride is %lld: a row has %lld words",
-                           (long long)p->allow_stride, (long long)words);
-    if (!p->allow_stride) p->allow_stride = words;
-    if (!l->row_stride) l->row_stride = vocab;
-    if (l->data_rows < 0 || l->data_rows > INT32_MAX || (l->data_rows && !l->row_index))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "data_rows is %lld: must be 0 to 2147483647, and 0 without row_index",
-                           (long long)l->data_rows);
-    if (!l->data_rows) l->data_rows = l->rows;
-    if (p->temperature && plan->desc.input == RAFFLE_PROBS)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "temperature is set, but this plan's input is probabilities");
-    int64_t extent = 0;
-    if (__builtin_mul_overflow(l->data_rows, l->row_stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "row_stride is %lld: too large for %lld rows",
-                           (long long)l->row_stride, (long long)l->data_rows);
-    if (__builtin_mul_overflow(l->rows, p->allow_stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "allow_stride is %lld: too large for %lld rows",
-                           (long long)p->allow_stride, (long long)l->rows);
-    if (l->rows) {
-        if (!l->data) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.data is NULL");
-        if (needs & NEEDS_SEED && !p->seed) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.seed is NULL");
-        if (needs & NEEDS_SEED && !p->position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
-        if (result && !made->result.token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.token is NULL");
-    }
-    if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)l->data % (plan->desc.dtype == RAFFLE_F32 ? 4 : 2))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.data is not aligned to its elements, as CUDA needs it");
-    return check_launch(plan, made, error);
+    if (made->result.reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_result.reserved is not 0");
+    if (rows && needs & NEEDS_SEED && !made->params.seed) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.seed is NULL");
+    if (rows && needs & NEEDS_SEED && !made->params.position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
+    if (rows && result && !made->result.token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.token is NULL");
+    return raffle_check_launch(plan, made, rows, error);
 }
 
 /* Completes a stride: 0 is its `least`, anything else must reach it and leave offsets inside 64 bits. */
 static raffle_status check_stride(int64_t *stride, int64_t least, int64_t rows, const char *name, raffle_error *error) {
-    int64_t extent = 0;
     if (!*stride) *stride = least;
     if (*stride < least && *stride > -least)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: a row has %lld", name, (long long)*stride, (long long)least);
-    if (__builtin_mul_overflow(rows, *stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: too large for %lld rows", name, (long long)*stride,
-                           (long long)rows);
-    return RAFFLE_OK;
+    return raffle_check_stride(rows, *stride, name, error);
 }
 
 raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *given, output_form form, call *made,
@@ -188,25 +194,30 @@ raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *
     return RAFFLE_OK;
 }
 
-raffle_status raffle_check_rows(const call *call, raffle_error *error) {
-    const raffle_params *p = &call->params;
-    for (int64_t row = 0; row < call->logits.rows; ++row) {
-        int64_t slot = slot_of(call, row), from = call->logits.row_index ? call->logits.row_index[row] : 0;
-        if (from < 0 || from >= call->logits.data_rows)
-            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "row_index of row %lld is %lld: must be 0 to %lld",
-                               (long long)row, (long long)from, (long long)call->logits.data_rows - 1);
+raffle_status raffle_check_rows(const raffle_params *p, int64_t rows, const char *what, raffle_error *error) {
+    for (int64_t row = 0; row < rows; ++row) {
+        int64_t slot = slot_of(p, row);
         if (slot < 0 || slot >= p->slots)
-            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "slot of row %lld is %lld: must be 0 to %lld", (long long)row,
-                               (long long)slot, (long long)p->slots - 1);
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "slot of %s %lld is %lld: must be 0 to %lld", what,
+                               (long long)row, (long long)slot, (long long)p->slots - 1);
         if (p->temperature && !(p->temperature[slot] >= 0.0f))
-            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "temperature of row %lld is %g: must be 0 or more",
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "temperature of %s %lld is %g: must be 0 or more", what,
                                (long long)row, (double)p->temperature[slot]);
         if (p->top_p && p->top_p[slot] != p->top_p[slot])
-            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "top_p of row %lld is NaN", (long long)row);
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "top_p of %s %lld is NaN", what, (long long)row);
         if (p->min_p && p->min_p[slot] != p->min_p[slot])
-            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "min_p of row %lld is NaN", (long long)row);
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "min_p of %s %lld is NaN", what, (long long)row);
     }
     return RAFFLE_OK;
+}
+
+raffle_status raffle_check_call_rows(const call *call, raffle_error *error) {
+    const raffle_logits *l = &call->logits;
+    for (int64_t row = 0; l->row_index && row < l->rows; ++row)
+        if (l->row_index[row] < 0 || l->row_index[row] >= l->data_rows)
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "row_index of row %lld is %d: must be 0 to %lld", (long long)row,
+                               l->row_index[row], (long long)l->data_rows - 1);
+    return raffle_check_rows(&call->params, l->rows, "row", error);
 }
 
 raffle_status raffle_check_explanation(const raffle_explanation *given, raffle_error *error) {

@@ -18,6 +18,18 @@ typedef struct call {
     int64_t row_first, row_end; /* this call's part of the batch */
 } call;
 
+/* A call of raffle_verify. The first target row of request r is drafts.first[r] + r, or r * (drafts.each + 1). */
+typedef struct verify_call {
+    call target;                 /* row_first, row_end: its part of the requests */
+    raffle_drafts drafts;
+    raffle_verified verified;
+    int64_t draft_rows;
+    int has_logits, has_probabilities; /* what is known of the drafts' distribution, in: */
+    raffle_logits draft_logits;
+    raffle_params draft_params;
+    raffle_probabilities draft_probabilities;
+} verify_call;
+
 typedef struct backend {
     /* Completes the plan: state, workspace_bytes. */
     raffle_status (*create)(raffle_plan *plan, raffle_error *error);
@@ -27,6 +39,7 @@ typedef struct backend {
     raffle_status (*write)(const raffle_plan *plan, const call *call, raffle_error *error); /* call->output */
     raffle_status (*explain)(const raffle_plan *plan, const call *call, int64_t row, raffle_explanation *out,
                              raffle_error *error);
+    raffle_status (*verify)(const raffle_plan *plan, const verify_call *call, raffle_error *error);
 } backend;
 
 extern const backend raffle_backend_cpu, raffle_backend_cuda;

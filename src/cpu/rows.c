@@ -255,6 +255,8 @@ static uint64_t last_weigh(row_state *state, const cpu_scratch *s, cut c) {
 
 #include "cut.h"
 
+#include "verify_kernels.h"
+
 /* ---- the table ---------------------------------------------------------------------------------- */
 
 /* Whether the row will be weighed as a whole, and at which temperature. */
@@ -291,7 +293,8 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     const int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX; /* then it has drawn from the groups already */
     if (!*weighed && !whole) set->weigh_kept(&k, &draw, c);
     *weighed = 1;
-    return set->draw_group(&k, &draw, c, whole, ticket_drawn(row->params.seed, row->params.position, a->draw_tickets));
+    return set->draw_group(&k, &draw, c, whole, 
+                           ticket_drawn(row->params.seed, row->params.position, row->params.draft_step, a->draw_tickets));
 }
 
 #define DEFINE_SAMPLE(dtype)                                                                                           \
@@ -311,6 +314,10 @@ DEFINE_SAMPLE(bf16)
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
-const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {{sample_f32, sample_f16, sample_bf16},
-                                                         {draw_f32, draw_f16, draw_bf16},
-                                                         {write_f32, write_f16, write_bf16}};
+const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
+    {sample_f32, sample_f16, sample_bf16},
+    {draw_f32, draw_f16, draw_bf16},
+    {write_f32, write_f16, write_bf16},
+    {tickets_f32, tickets_f16, tickets_bf16},
+    left_over,
+};

@@ -18,7 +18,8 @@ enum { PEAK_PAD = RAFFLE_WORKSPACE_ALIGN / 4 }; /* the blocks of a workspace are
 enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for those who do not include it */
 
 /* Workspace of one call, cut out by scratch_carve:
- *   | peak [groups] | exponent, low, size [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] | */
+ *   | peak [groups] | exponent, low, size [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] |
+ *   | draft_peak [groups] | left_t [groups] | left_s [groups] | */
 typedef struct cpu_scratch {
     float *peak;     /* largest logit of each group, and -inf up to a multiple of PEAK_PAD */
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
@@ -30,6 +31,8 @@ typedef struct cpu_scratch {
     float *list_x;
     int32_t *list_id;
     int64_t list_max;
+    float *draft_peak;         /* raffle_verify: the draft row's peak, while peak is the target row's, */
+    uint64_t *left_t, *left_s; /* and of the tokens of each group that have chances left, the sums of both rows' tickets */
 } cpu_scratch;
 
 size_t scratch_carve(cpu_scratch *scratch, int64_t vocab, void *memory); /* memory NULL: only the size */
@@ -56,11 +59,20 @@ typedef struct cpu_target {
 typedef int64_t (*cpu_write_function)(const cpu_row *row, const cpu_scratch *scratch, const answer *answer,
                                       const cpu_target *target);
 
+/* The law of a row that was sampled: which tokens hold how many tickets. verify.h has what is behind it. */
+typedef struct cpu_law cpu_law;
+typedef struct cpu_pair cpu_pair;
+
+/* Writes the tickets of group g's tokens to t[CPU_GROUP] and returns their sum; 0: t was not written, there are none. */
+typedef uint64_t (*cpu_tickets_function)(const cpu_law *law, int64_t g, uint64_t *t);
+
 /* One table per instruction set, indexed by raffle_dtype. */
 typedef struct cpu_table {
     cpu_row_function sample[3];
     cpu_draw_function draw[3];
     cpu_write_function write[3];
+    cpu_tickets_function tickets[3];
+    void (*left_over)(const cpu_pair *pair, uint64_t *left_t, uint64_t *left_s);
 } cpu_table;
 
 extern const cpu_table raffle_table_one, raffle_table_avx2, raffle_table_avx512, raffle_table_neon;

@@ -27,16 +27,18 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     s->list_t = carve(memory, &used, s->list_max, sizeof *s->list_t);
     s->list_x = carve(memory, &used, s->list_max, sizeof *s->list_x);
     s->list_id = carve(memory, &used, s->list_max, sizeof *s->list_id);
+    s->draft_peak = carve(memory, &used, s->groups, sizeof *s->draft_peak);
+    s->left_t = carve(memory, &used, s->groups, sizeof *s->left_t);
+    s->left_s = carve(memory, &used, s->groups, sizeof *s->left_s);
     return used;
 }
 
-cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row) {
-    const raffle_params *p = &call->params;
-    int64_t slot = slot_of(call, row), bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2;
-    int64_t from = call->logits.row_index ? call->logits.row_index[row] : row;
+cpu_row raffle_row_make(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *p, int64_t row,
+                        int64_t slot) {
+    int64_t bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2, from = logits->row_index ? logits->row_index[row] : row;
     float unset = plan->desc.input == RAFFLE_PROBS ? LINEAR_TEMPERATURE : 1.0f;
     cpu_row r = {
-        .logits = (const char *)call->logits.data + from * call->logits.row_stride * bytes,
+        .logits = (const char *)logits->data + from * logits->row_stride * bytes,
         .allow = p->allow ? p->allow + row * p->allow_stride : NULL,
         .params = {
             .vocab = plan->desc.vocab,
@@ -47,9 +49,14 @@ cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row) {
             .flags = p->flags,
             .seed = p->seed ? p->seed[slot] : 0,
             .position = p->position ? p->position[slot] : 0,
+            .draft_step = p->draft_step,
         },
     };
     return r;
+}
+
+cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row) {
+    return raffle_row_make(plan, &call->logits, &call->params, row, slot_of(&call->params, row));
 }
 
 static raffle_status create(raffle_plan *plan, raffle_error *error) {
@@ -86,7 +93,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     cpu_scratch scratch;
     scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
     fpenv caller = fpenv_enter();
-    raffle_status status = raffle_check_rows(call, error);
+    raffle_status status = raffle_check_call_rows(call, error);
     cpu_row last = {0};
     answer told = {0};
     int weighed = 0;
@@ -107,4 +114,4 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     return status;
 }
 
-const backend raffle_backend_cpu = {create, destroy, describe, sample, raffle_cpu_write, raffle_cpu_explain};
+const backend raffle_backend_cpu = {create, destroy, describe, sample, raffle_cpu_write, raffle_cpu_explain, raffle_cpu_verify};

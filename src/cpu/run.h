@@ -10,6 +10,12 @@ cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row);
 
 raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle_error *error);
 
+/* The same with an entry of `params` of the caller's choice. seed and position may be NULL. */
+cpu_row raffle_row_make(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params, int64_t row,
+                        int64_t slot);
+
+raffle_status raffle_cpu_verify(const raffle_plan *plan, const verify_call *call, raffle_error *error);
+
 raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int64_t row, raffle_explanation *out,
                                  raffle_error *error);
 

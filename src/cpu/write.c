@@ -24,7 +24,7 @@ raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle
     cpu_scratch scratch;
     scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
     fpenv caller = fpenv_enter();
-    raffle_status status = raffle_check_rows(call, error);
+    raffle_status status = raffle_check_call_rows(call, error);
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
         cpu_target target = target_of(call, i);

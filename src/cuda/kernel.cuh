@@ -50,6 +50,7 @@ __device__ __forceinline__ route route_make(const sample_args &a, int64_t row) {
     p->top_k = a.top_k ? a.top_k[slot] : 0;
     p->seed = a.seed[slot];
     p->position = a.position[slot];
+    p->draft_step = 0;
     p->flags = a.flags;
     p->vocab = a.vocab;
     made.valid = p->temperature >= 0.0f && p->top_p == p->top_p && p->min_p == p->min_p;

@@ -136,6 +136,9 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     if (call->logits.row_index)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "row_index is set: the CUDA backend does not know it so far");
     sample_args a;
+    if (p->draft_step)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "draft_step is %u: the CUDA backend does not draw drafts yet",
+                           p->draft_step);
     workspace_carve(&plan->desc, call->launch.workspace, &a);
     a.logits = (const char *)call->logits.data;
     a.rows = call->logits.rows;
@@ -178,4 +181,8 @@ static raffle_status explain(const raffle_plan *, const call *, int64_t, raffle_
     return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_explain needs a CPU plan: the tokens are the same");
 }
 
-extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write, explain};
+static raffle_status verify(const raffle_plan *, const verify_call *, raffle_error *error) {
+    return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_verify needs a CPU plan: the CUDA backend does not have it yet");
+}
+
+extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write, explain, verify};

@@ -6,7 +6,7 @@
 #include "scalar.h"
 
 /* What a draw is for. Different purposes at one position never share bits. */
-enum { STREAM_TARGET = 0 };
+enum { STREAM_TARGET = 0, STREAM_DRAFT = 1, STREAM_ACCEPT = 2, STREAM_RECOVER = 3 };
 
 typedef struct philox_block { uint32_t word[4]; } philox_block;
 
@@ -25,10 +25,18 @@ RAFFLE_FN philox_block philox_rounds(philox_block counter, uint32_t key_low, uin
     return counter;
 }
 
-RAFFLE_FN uint64_t philox_bits(uint64_t seed, uint64_t position, uint32_t stream) {
-    philox_block counter = {{(uint32_t)position, (uint32_t)(position >> 32), stream, 0}};
+/* The 128 bits of one use. `step` counts the uses of a stream at one position: the drafts behind it. */
+typedef struct philox_pair { uint64_t low, high; } philox_pair;
+
+RAFFLE_FN philox_pair philox_step(uint64_t seed, uint64_t position, uint32_t stream, uint32_t step) {
+    philox_block counter = {{(uint32_t)position, (uint32_t)(position >> 32), stream, step}};
     philox_block made = philox_rounds(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
-    return (uint64_t)made.word[1] << 32 | made.word[0];
+    philox_pair pair = {(uint64_t)made.word[1] << 32 | made.word[0], (uint64_t)made.word[3] << 32 | made.word[2]};
+    return pair;
+}
+
+RAFFLE_FN uint64_t philox_bits(uint64_t seed, uint64_t position, uint32_t stream) {
+    return philox_step(seed, position, stream, 0).low;
 }
 
 #endif

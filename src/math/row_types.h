@@ -18,6 +18,7 @@ typedef struct row_params {
     uint32_t flags; /* RULE_TOP_P_JOINT ... */
     int64_t vocab;
     uint64_t seed, position;
+    uint32_t draft_step; /* 0: the token at position; n: the n-th draft behind it */
 } row_params;
 
 typedef struct answer {

@@ -20,9 +20,10 @@ RAFFLE_FN uint64_t share_of(float p, uint64_t mass) {
     return (high << (64 - shift) | low >> shift) + (low << (64 - shift) != 0);
 }
 
-/* The number of the winning ticket, 0 .. mass-1: uniform but for at most 2^-64 per ticket. */
-RAFFLE_FN uint64_t ticket_drawn(uint64_t seed, uint64_t position, uint64_t mass) {
-    return mul_high(philox_bits(seed, position, STREAM_TARGET), mass);
+/* The number of the winning ticket, 0 .. mass-1: uniform but for at most 2^-64 per ticket. draft_step 0: of the token at
+ * a position; n: of the n-th draft behind it. */
+RAFFLE_FN uint64_t ticket_drawn(uint64_t seed, uint64_t position, uint32_t draft_step, uint64_t mass) {
+    return mul_high(philox_step(seed, position, draft_step ? STREAM_DRAFT : STREAM_TARGET, draft_step).low, mass);
 }
 
 #endif

@@ -557,7 +557,7 @@ static void *widened(const void *given, size_t known, uint32_t size) {
 
 TEST(struct_sizes) {
     SIZES(BOTH, logits, logits, raffle_logits, 32);
-    SIZES(BOTH, params, params, raffle_params, sizeof(raffle_params));
+    SIZES(BOTH, params, params, raffle_params, 88);
     SIZES(SAMPLE, result, result, raffle_result, sizeof(raffle_result));
     SIZES(BOTH, launch, launch, raffle_launch, sizeof(raffle_launch));
     SIZES(EXPLAIN, explanation, explanation, raffle_explanation, sizeof(raffle_explanation));

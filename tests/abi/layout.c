@@ -40,7 +40,7 @@ TEST(logits_layout) {
 }
 
 TEST(params_layout) {
-    SIZE(raffle_params, 88);
+    SIZE(raffle_params, 96);
     AT(raffle_params, size, 0);
     AT(raffle_params, flags, 4);
     AT(raffle_params, slots, 8);
@@ -53,6 +53,8 @@ TEST(params_layout) {
     AT(raffle_params, position, 64);
     AT(raffle_params, allow, 72);
     AT(raffle_params, allow_stride, 80);
+    AT(raffle_params, draft_step, 88);
+    AT(raffle_params, reserved, 92);
 }
 
 TEST(result_layout) {

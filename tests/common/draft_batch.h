@@ -1,0 +1,275 @@
+/* draft_batch.h - ragged batches of requests with drafts, at random, and the oracle's answers to them. */
+#ifndef RAFFLE_TESTS_DRAFT_BATCH_H
+#define RAFFLE_TESTS_DRAFT_BATCH_H
+
+#include "../oracle/verify_oracle.h"
+#include "batch.h"
+#include "pick.h"
+
+enum { REQUESTS_MAX = 12 };
+typedef enum draft_kind { DRAFT_TOKENS, DRAFT_LOGITS, DRAFT_PROBABILITIES, DRAFT_TREE } draft_kind;
+static const char *const draft_kinds[] = {"tokens", "logits", "probabilities", "tree"};
+static const char *const method_names[] = {"rejection", "block", "match", "synthetic"};
+
+/* Request r's parameters are entry r of target and draft; rows are rows. */
+typedef struct draft_batch {
+    batch target, draft;
+    draft_kind kind;
+    int32_t method;
+    int64_t requests;
+    int32_t first[REQUESTS_MAX + 1], token[BATCH_ROWS_MAX], parent[BATCH_ROWS_MAX];
+    float *probabilities; /* [drafts, vocab] */
+    float threshold_single, threshold_sum, rate;
+    int bits_given;
+    uint64_t accept_bits[BATCH_ROWS_MAX], recover_bits[2 * REQUESTS_MAX];
+    verify_answer wanted[REQUESTS_MAX];
+} draft_batch;
+
+static inline int64_t draft_row_first(const draft_batch *b, int64_t request) { return b->first[request] + request; }
+
+/* Row `row` of a batch under the parameters of entry `slot`. */
+static inline oracle_case case_of(const batch *b, int64_t row, int64_t slot) {
+    oracle_case c = batch_case(b, slot);
+    c.row = batch_row(b, row);
+    c.allow = b->allow ? b->allow + row * b->words : NULL;
+    return c;
+}
+
+static inline void draft_batch_ask(draft_batch *b, int64_t request) {
+    oracle_case target[VERIFY_DRAFTS_MAX + 1], draft[VERIFY_DRAFTS_MAX];
+    const float *probabilities[VERIFY_DRAFTS_MAX];
+    int64_t first = b->first[request], row = draft_row_first(b, request);
+    verify_case c = {.method = b->method, .count = b->first[request + 1] - b->first[request], .target = target};
+    for (int64_t i = 0; i <= c.count; ++i) target[i] = case_of(&b->target, row + i, request);
+    for (int64_t i = 0; i < c.count; ++i) {
+        if (b->kind == DRAFT_LOGITS) draft[i] = case_of(&b->draft, first + i, request);
+        if (b->kind == DRAFT_PROBABILITIES) probabilities[i] = b->probabilities + (first + i) * b->target.vocab;
+    }
+    c.token = b->token + first;
+    c.parent = b->kind == DRAFT_TREE ? b->parent + first : NULL;
+    c.draft = b->kind == DRAFT_LOGITS ? draft : NULL;
+    c.probabilities = b->kind == DRAFT_PROBABILITIES ? probabilities : NULL;
+    c.threshold_single = b->threshold_single;
+    c.threshold_sum = b->threshold_sum;
+    c.rate = b->rate;
+    c.accept_bits = b->bits_given ? b->accept_bits + row : NULL;
+    c.recover_bits = b->bits_given ? b->recover_bits + 2 * request : NULL;
+    b->wanted[request] = oracle_verify(&c);
+}
+
+/* ---- batches at random ---- */
+
+static inline void draft_pick_params(batch *b, int64_t requests, test_random *r) {
+    int plain = random_below(r, 3) == 0; /* else few drafts would be accepted */
+    for (int64_t i = 0; i < requests; ++i) {
+        b->temperature[i] = plain ? 0.8f : pick_temperature(r);
+        b->top_k[i] = plain ? 0 : pick_top_k(r, b->vocab);
+        b->top_p[i] = plain ? 1.0f : pick_top_p(r);
+        b->min_p[i] = plain ? 0.0f : pick_min_p(r);
+        b->seed[i] = random_bits(r);
+        b->position[i] = random_bits(r) >> random_below(r, 64);
+    }
+    b->flags = plain ? 0 : pick_flags(r);
+}
+
+static inline void draft_pick_masks(batch *b, test_random *r) {
+    if (random_below(r, 3)) return;
+    b->allow = test_alloc((size_t)(b->rows * b->words) * 4 + 4);
+    for (int64_t i = 0; i < b->rows * b->words; ++i) b->allow[i] = (uint32_t)(random_bits(r) | random_bits(r));
+}
+
+/* Draft rows like their target rows, or like nothing. */
+static inline void draft_pick_rows(draft_batch *b, test_random *r) {
+    for (int64_t request = 0; request < b->requests; ++request) {
+        for (int64_t i = b->first[request]; i < b->first[request + 1]; ++i) {
+            int64_t choice = random_below(r, 8);
+            char *row = b->draft.data + i * b->draft.stride * element_bytes(b->draft.dtype);
+            const char *kind = row_kinds[random_below(r, ROW_KINDS)];
+            vector_row_make(choice < 6 ? "normal" : kind, (uint32_t)random_below(r, 1000), b->draft.vocab, b->draft.dtype, row);
+            const void *target = batch_row(&b->target, i + request);
+            if (choice < 2) memcpy(row, target, (size_t)(b->draft.vocab * element_bytes(b->draft.dtype)));
+            for (int64_t t = 0; choice >= 2 && choice < 5 && t < b->draft.vocab; ++t) { /* near it */
+                float x = oracle_load(target, b->draft.dtype, t) + (float)(random_unit(r) - 0.5) * 0.5f;
+                vector_store(row, b->draft.dtype, t, vector_bits(x));
+            }
+        }
+    }
+}
+
+/* A token that may well be accepted: drawn from the draft's row or the target's, the best of the target's, or any. */
+static inline int32_t draft_pick_token(const draft_batch *b, int64_t request, int64_t i, test_random *r) {
+    int64_t choice = random_below(r, 20);
+    int from_draft = b->kind == DRAFT_LOGITS && choice < 12;
+    oracle_case c = from_draft ? case_of(&b->draft, i, request) : case_of(&b->target, i + request, request);
+    if (choice == 19) return -1;
+    if (choice >= 17) return (int32_t)random_below(r, c.vocab);
+    if (b->method == RAFFLE_MATCH && choice < 14) c.position += (uint64_t)(i - b->first[request]);
+    else c.seed = random_bits(r);
+    int32_t token = oracle_sample(&c, NULL, NULL).token;
+    return token < 0 ? (int32_t)random_below(r, c.vocab) : token;
+}
+
+static inline void draft_pick_probabilities(draft_batch *b, test_random *r) {
+    int64_t vocab = b->target.vocab, drafts = b->first[b->requests];
+    b->probabilities = test_alloc((size_t)(drafts * vocab + 1) * 4);
+    for (int64_t i = 0; i < drafts; ++i) {
+        float *p = b->probabilities + i * vocab;
+        double sum = 0;
+        int64_t kind = random_below(r, 10);
+        for (int64_t t = 0; t < vocab; ++t) sum += p[t] = (float)exp(-6 * random_unit(r));
+        for (int64_t t = 0; t < vocab; ++t) p[t] = kind == 9 ? 0.0f : (float)((double)p[t] / sum);
+        if (kind == 8) p[random_below(r, vocab)] = random_below(r, 2) ? NAN : -0.25f;
+        if (kind == 7) memset(p, 0, (size_t)vocab * 4), p[random_below(r, vocab)] = 1.0f;
+    }
+}
+
+static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int32_t method, int64_t vocab_max) {
+    draft_batch *b = calloc(1, sizeof *b);
+    int64_t vocab = 1 + random_below(r, random_below(r, 2) ? vocab_max : 40);
+    int dtype = (int)random_below(r, 3);
+    b->kind = kind;
+    b->method = method;
+    b->requests = 1 + random_below(r, REQUESTS_MAX);
+    for (int64_t i = 0; i < b->requests; ++i) {
+        int64_t left = BATCH_ROWS_MAX - REQUESTS_MAX - b->first[i], most = random_below(r, 8) ? 6 : 20;
+        int64_t count = random_below(r, 5) ? random_below(r, most) : 0;
+        b->first[i + 1] = b->first[i] + (int32_t)(count < left ? count : left);
+    }
+    int64_t drafts = b->first[b->requests];
+    batch_alloc(&b->target, drafts + b->requests, vocab, dtype, random_below(r, 5), random_below(r, 2) * element_bytes(dtype));
+    batch_alloc(&b->draft, drafts, vocab, dtype, random_below(r, 5), 0);
+    for (int64_t i = 0; i < b->target.rows; ++i) {
+        const char *name = row_kinds[random_below(r, 3) ? 0 : random_below(r, ROW_KINDS)];
+        vector_row_make(name, (uint32_t)random_below(r, 1000), vocab, dtype, b->target.data + i * b->target.stride * element_bytes(dtype));
+    }
+    draft_pick_rows(b, r);
+    draft_pick_params(&b->target, b->requests, r);
+    draft_pick_params(&b->draft, b->requests, r);
+    if (random_below(r, 2)) { /* the same parameters on both sides */
+        memcpy(b->draft.temperature, b->target.temperature, sizeof b->draft.temperature);
+        memcpy(b->draft.top_k, b->target.top_k, sizeof b->draft.top_k);
+        memcpy(b->draft.top_p, b->target.top_p, sizeof b->draft.top_p);
+        memcpy(b->draft.min_p, b->target.min_p, sizeof b->draft.min_p);
+        b->draft.flags = b->target.flags;
+    }
+    draft_pick_masks(&b->target, r);
+    draft_pick_masks(&b->draft, r);
+    if (kind == DRAFT_PROBABILITIES) draft_pick_probabilities(b, r);
+    if (kind == DRAFT_TREE && method == RAFFLE_REJECTION && random_below(r, 2)) {
+        b->threshold_single = random_below(r, 2) ? (float)random_unit(r) : 0.0f;
+        b->threshold_sum = random_below(r, 3) ? (float)random_unit(r) : 1.0f;
+    }
+    if (method == RAFFLE_SYNTHETIC) b->rate = random_below(r, 4) ? (float)random_unit(r) : (float)random_below(r, 2);
+    for (int64_t request = 0; request < b->requests; ++request)
+        for (int64_t i = b->first[request]; i < b->first[request + 1]; ++i) {
+            int64_t before = i - b->first[request];
+            b->token[i] = draft_pick_token(b, request, i, r);
+            b->parent[i] = (int32_t)(random_below(r, 3) ? before - 1 : random_below(r, before + 1) - 1);
+        }
+    b->bits_given = random_below(r, 4) == 0;
+    for (int64_t i = 0; i < BATCH_ROWS_MAX; ++i) {
+        static const uint64_t some[] = {0, 1, ~0ull, 1ull << 63};
+        b->accept_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
+    }
+    for (int64_t i = 0; i < 2 * REQUESTS_MAX; ++i) b->recover_bits[i] = random_below(r, 4) ? random_bits(r) : 0 - (uint64_t)random_below(r, 2);
+    for (int64_t i = 0; i < b->requests; ++i) draft_batch_ask(b, i);
+    return b;
+}
+
+static inline void draft_batch_free(draft_batch *b) {
+    batch_free(&b->target);
+    batch_free(&b->draft);
+    free(b->probabilities);
+    free(b);
+}
+
+/* ---- through the library ---- */
+
+typedef struct verify_outputs {
+    int32_t token[BATCH_ROWS_MAX + 8], path[BATCH_ROWS_MAX + 8], accepted[REQUESTS_MAX + 8], last[REQUESTS_MAX + 8];
+    uint32_t row_flags[BATCH_ROWS_MAX + 8];
+    raffle_verified verified;
+} verify_outputs;
+
+static inline void verify_outputs_poison(verify_outputs *o) {
+    memset(o, GUARD, sizeof *o);
+    o->verified = raffle_verified_init();
+    o->verified.token = o->token;
+    o->verified.path = o->path;
+    o->verified.accepted = o->accepted;
+    o->verified.last = o->last;
+    o->verified.row_flags = o->row_flags;
+}
+
+/* The structs of a call; they point into each other and into the batch. */
+typedef struct verify_structs {
+    raffle_logits logits, draft_logits;
+    raffle_params params, draft_params;
+    raffle_probabilities probabilities;
+    raffle_drafts drafts;
+} verify_structs;
+
+static inline void verify_structs_make(verify_structs *s, const draft_batch *b) {
+    s->logits = raffle_logits_init();
+    s->logits.data = b->target.data;
+    s->logits.rows = b->target.rows;
+    s->logits.row_stride = b->target.stride;
+    s->params = batch_params(&b->target);
+    s->params.slots = b->requests;
+    s->drafts = raffle_drafts_init();
+    s->drafts.method = b->method;
+    s->drafts.requests = b->requests;
+    s->drafts.first = b->first;
+    s->drafts.token = b->token;
+    s->drafts.parent = b->kind == DRAFT_TREE ? b->parent : NULL;
+    s->drafts.threshold_single = b->threshold_single;
+    s->drafts.threshold_sum = b->threshold_sum;
+    s->drafts.rate = b->rate;
+    s->drafts.accept_bits = b->bits_given ? b->accept_bits : NULL;
+    s->drafts.recover_bits = b->bits_given ? b->recover_bits : NULL;
+    if (b->kind == DRAFT_LOGITS) {
+        s->draft_logits = raffle_logits_init();
+        s->draft_logits.data = b->draft.data;
+        s->draft_logits.rows = b->draft.rows;
+        s->draft_logits.row_stride = b->draft.stride;
+        s->draft_params = batch_params(&b->draft);
+        s->draft_params.slots = b->requests;
+        s->draft_params.seed = s->draft_params.position = NULL;
+        s->drafts.logits = &s->draft_logits;
+        s->drafts.params = &s->draft_params;
+    } else if (b->kind == DRAFT_PROBABILITIES) {
+        s->probabilities = raffle_probabilities_init();
+        s->probabilities.data = b->probabilities;
+        s->probabilities.rows = b->draft.rows;
+        s->drafts.probabilities = &s->probabilities;
+    }
+}
+
+/* Request r of the outputs, which begins at row `at`, must be `wanted`. */
+static inline void verify_outputs_check(const verify_outputs *o, const draft_batch *b, int64_t request, int64_t r, int64_t at,
+                                        const char *how) {
+    const verify_answer *w = &b->wanted[request];
+    int64_t count = b->first[request + 1] - b->first[request];
+    int good = o->accepted[r] == w->accepted && o->last[r] == w->last;
+    for (int64_t i = 0; i <= count; ++i)
+        good = good && o->token[at + i] == w->token[i] && o->path[at + i] == w->path[i] && o->row_flags[at + i] == w->row_flags[i];
+    if (!test_note(good)) return;
+    printf("%s: %s: request %lld of %lld, %s, %s, %lld drafts: accepted %d last %d, oracle %d %d\n", test_state.name, how,
+           (long long)request, (long long)b->requests, draft_kinds[b->kind], method_names[b->method], (long long)count,
+           o->accepted[r], o->last[r], w->accepted, w->last);
+    for (int64_t i = 0; i <= count; ++i)
+        printf("      %lld: draft %d: token %d path %d flags %u, oracle %d %d %u\n", (long long)i,
+               i < count ? b->token[b->first[request] + i] : -9, o->token[at + i], o->path[at + i], o->row_flags[at + i], w->token[i],
+               w->path[i], w->row_flags[i]);
+}
+
+static inline void verify_guards_check(const verify_outputs *o, const draft_batch *b, const char *how) {
+    int32_t guard;
+    memset(&guard, GUARD, sizeof guard);
+    for (int64_t i = b->target.rows; i < b->target.rows + 8; ++i)
+        CHECK(o->token[i] == guard && o->path[i] == guard && o->row_flags[i] == (uint32_t)guard, "%s wrote behind", how);
+    for (int64_t i = b->requests; i < b->requests + 8; ++i)
+        CHECK(o->accepted[i] == guard && o->last[i] == guard, "%s wrote behind", how);
+}
+
+#endif

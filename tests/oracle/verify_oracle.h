@@ -1,0 +1,31 @@
+/* verify_oracle.h - section 11 of docs/determinism.md as a slow program: what raffle_verify must return for one request. */
+#ifndef RAFFLE_TESTS_VERIFY_ORACLE_H
+#define RAFFLE_TESTS_VERIFY_ORACLE_H
+
+#include "oracle.h"
+
+enum { VERIFY_DRAFTS_MAX = 128 };
+
+/* One request. */
+typedef struct verify_case {
+    int32_t method, count;
+    const oracle_case *target;         /* [count + 1] at the position of the first row */
+    const int32_t *token, *parent;     /* [count]; parent NULL: a chain */
+    const oracle_case *draft;          /* [count] or NULL */
+    const float *const *probabilities; /* [count] rows [vocab], or NULL */
+    float threshold_single, threshold_sum, rate;
+    const uint64_t *accept_bits, *recover_bits; /* [count + 1], [2], or NULL */
+} verify_case;
+
+typedef struct verify_answer {
+    int32_t accepted, last;
+    int32_t token[VERIFY_DRAFTS_MAX + 1], path[VERIFY_DRAFTS_MAX + 1];
+    uint32_t row_flags[VERIFY_DRAFTS_MAX + 1];
+} verify_answer;
+
+verify_answer oracle_verify(const verify_case *given);
+
+/* The low and the high 64 bits of Philox for a counter (position, stream, step). */
+void oracle_random_step(uint64_t seed, uint64_t position, uint32_t stream, uint32_t step, uint64_t bits[2]);
+
+#endif
