@@ -180,7 +180,7 @@ typedef struct raffle_params {
 #define RAFFLE_ROW_INF 2u       /* had +inf logits; only they share the draw */
 #define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN, or has no probability */
 #define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range: RAFFLE_NO_TOKEN */
-#define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty or not one of probabilities; its draft was not used */
+#define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty, or has a negative or NaN probability: it was not used */
 
 typedef struct raffle_result {
     uint32_t size;
@@ -253,11 +253,11 @@ typedef enum raffle_method {
     RAFFLE_SYNTHETIC = 3  /* for benchmarks of engines: accepts each draft with probability `rate`, whatever it is */
 } raffle_method;
 
-/* Probabilities, where logits are not at hand. They need not sum to 1 exactly: their sum counts as 1. */
+/* Probabilities of drafts, where their logits are not at hand. They need not sum to 1: whatever their sum is counts as 1. */
 typedef struct raffle_probabilities {
     uint32_t size;
     uint32_t reserved;
-    const float *data;  /* [rows, vocab], 0 .. 1 */
+    const float *data;  /* [rows, vocab], 0 and more */
     int64_t rows;
     int64_t row_stride; /* elements from a row to the next; 0: vocab. Any other value, also negative */
 } raffle_probabilities;

@@ -14,7 +14,7 @@ RAFFLE_FN void tickets_share(const uint32_t *weight, uint32_t right, uint64_t ma
     }
 }
 
-RAFFLE_FN uint64_t tickets_logits(const cpu_law *law, int64_t g, uint64_t *t, int kind) {
+RAFFLE_FN uint64_t tickets_row(const cpu_law *law, int64_t g, uint64_t *t, int kind) {
     const float peak = law->peak[g];
     if (!(peak >= law->cut.low) || peak == MINUS_INF) return 0;
     group_ref r = group_ref_make(&law->weighing, peak);
@@ -43,11 +43,15 @@ RAFFLE_FN uint64_t tickets_logits(const cpu_law *law, int64_t g, uint64_t *t, in
 
 #define DEFINE_TICKETS(dtype, kind)                                                                                    \
     static uint64_t tickets_##dtype(const cpu_law *law, int64_t g, uint64_t *t) {                                      \
-        return law->row->allow ? tickets_logits(law, g, t, kind | READ_ALLOW) : tickets_logits(law, g, t, kind);       \
+        return law->row->allow ? tickets_row(law, g, t, kind | READ_ALLOW) : tickets_row(law, g, t, kind);       \
     }
-DEFINE_TICKETS(f32, READ_F32)
+DEFINE_TICKETS(logits_f32, READ_F32)
 DEFINE_TICKETS(f16, READ_F16)
 DEFINE_TICKETS(bf16, READ_BF16)
+static uint64_t tickets_f32(const cpu_law *law, int64_t g, uint64_t *t) { /* also of a draft's probabilities */
+    if (law->row->params.temperature == LINEAR_TEMPERATURE) return tickets_row(law, g, t, READ_PROBS | READ_F32);
+    return tickets_logits_f32(law, g, t);
+}
 
 /* ---- what the draft leaves over ------------------------------------------------------------------------- */
 

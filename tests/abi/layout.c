@@ -117,6 +117,46 @@ TEST(explanation_layout) {
     AT(raffle_explanation, top, 120);
 }
 
+TEST(probabilities_layout) {
+    SIZE(raffle_probabilities, 32);
+    AT(raffle_probabilities, size, 0);
+    AT(raffle_probabilities, reserved, 4);
+    AT(raffle_probabilities, data, 8);
+    AT(raffle_probabilities, rows, 16);
+    AT(raffle_probabilities, row_stride, 24);
+}
+
+TEST(drafts_layout) {
+    SIZE(raffle_drafts, 104);
+    AT(raffle_drafts, size, 0);
+    AT(raffle_drafts, method, 4);
+    AT(raffle_drafts, requests, 8);
+    AT(raffle_drafts, each, 16);
+    AT(raffle_drafts, first, 24);
+    AT(raffle_drafts, token, 32);
+    AT(raffle_drafts, parent, 40);
+    AT(raffle_drafts, logits, 48);
+    AT(raffle_drafts, params, 56);
+    AT(raffle_drafts, probabilities, 64);
+    AT(raffle_drafts, threshold_single, 72);
+    AT(raffle_drafts, threshold_sum, 76);
+    AT(raffle_drafts, rate, 80);
+    AT(raffle_drafts, reserved, 84);
+    AT(raffle_drafts, accept_bits, 88);
+    AT(raffle_drafts, recover_bits, 96);
+}
+
+TEST(verified_layout) {
+    SIZE(raffle_verified, 48);
+    AT(raffle_verified, size, 0);
+    AT(raffle_verified, reserved, 4);
+    AT(raffle_verified, token, 8);
+    AT(raffle_verified, accepted, 16);
+    AT(raffle_verified, last, 24);
+    AT(raffle_verified, path, 32);
+    AT(raffle_verified, row_flags, 40);
+}
+
 TEST(enum_values) {
     CHECK_EQ(RAFFLE_OK, 0);
     CHECK_EQ(RAFFLE_E_ARGUMENT, 1);
@@ -143,6 +183,10 @@ TEST(enum_values) {
     CHECK_EQ(RAFFLE_CUT_TOP_K, 3);
     CHECK_EQ(RAFFLE_CUT_TOP_P, 4);
     CHECK_EQ(RAFFLE_CUT_GREEDY, 5);
+    CHECK_EQ(RAFFLE_REJECTION, 0);
+    CHECK_EQ(RAFFLE_BLOCK, 1);
+    CHECK_EQ(RAFFLE_MATCH, 2);
+    CHECK_EQ(RAFFLE_SYNTHETIC, 3);
     CHECK_EQ(sizeof(raffle_status), 4); /* an int, as every compiler here makes it */
 }
 
@@ -160,6 +204,7 @@ TEST(constants) {
     CHECK_EQ(RAFFLE_ROW_INF, 2);
     CHECK_EQ(RAFFLE_ROW_EMPTY, 4);
     CHECK_EQ(RAFFLE_ROW_ARGUMENT, 8);
+    CHECK_EQ(RAFFLE_ROW_DRAFT, 256);
     CHECK_EQ(raffle_version(), RAFFLE_VERSION_MAJOR * 10000 + RAFFLE_VERSION_MINOR * 100 + RAFFLE_VERSION_PATCH);
 }
 
@@ -181,6 +226,9 @@ TEST(initialisers) {
     INIT(raffle_output);
     INIT(raffle_launch);
     INIT(raffle_explanation);
+    INIT(raffle_probabilities);
+    INIT(raffle_drafts);
+    INIT(raffle_verified);
 }
 
 int main(void) {
@@ -197,6 +245,9 @@ int main(void) {
     RUN(launch_layout);
     RUN(candidate_layout);
     RUN(explanation_layout);
+    RUN(probabilities_layout);
+    RUN(drafts_layout);
+    RUN(verified_layout);
     RUN(enum_values);
     RUN(constants);
     RUN(initialisers);

@@ -119,6 +119,7 @@ static inline void draft_pick_probabilities(draft_batch *b, test_random *r) {
         for (int64_t t = 0; t < vocab; ++t) sum += p[t] = (float)exp(-6 * random_unit(r));
         for (int64_t t = 0; t < vocab; ++t) p[t] = kind == 9 ? 0.0f : (float)((double)p[t] / sum);
         if (kind == 8) p[random_below(r, vocab)] = random_below(r, 2) ? NAN : -0.25f;
+        if (kind == 6) for (int64_t t = 0; t < vocab; ++t) p[t] *= 1e-30f; /* any weights will do */
         if (kind == 7) memset(p, 0, (size_t)vocab * 4), p[random_below(r, vocab)] = 1.0f;
     }
 }
