@@ -250,6 +250,21 @@ def step_cuda():
     build_cuda(arch or "90-real", "product", "tests_cuda")
     count("cuda sources compile", 1, 0)
     ctest("build-cuda-test", "-L", "^cuda$", prefix="cuda.")
+    python_on_gpu(arch)
+
+
+def python_on_gpu(arch):
+    """The tests of the Python package that need a GPU, with the torch that is here: nothing is installed."""
+    if not arch:
+        return skip("cuda.python", "no GPU on this machine")
+    status, said = execute([sys.executable, "-c", "import pytest, torch; assert torch.cuda.is_available(), 'torch sees no GPU'"])
+    if status:
+        return skip("cuda.python", said.strip().splitlines()[-1])
+    build("build-cuda-test", "-DRAFFLE_PYTHON=ON", targets=["python_package"])
+    started = time.time()
+    status, text = execute([sys.executable, "-m", "pytest", "-q", ROOT / "bindings/python/tests/test_cuda.py"],
+                           env={"PYTHONPATH": str(ROOT / "build-cuda-test/python"), "PYTHONDONTWRITEBYTECODE": "1"})
+    count_output("cuda.python", text, status == 0, time.time() - started)
 
 
 def python_environment():

@@ -11,13 +11,13 @@ Integers = Union[int, Sequence[int], Array]
 _PARAM_DTYPES = ("float32", "int32", "float32", "float32", "uint64", "uint64")
 
 
-def _on_gpu(kind: Any, logits: Array, params: Any, slot: Any, stream: Any, workspace: Any) -> Any:
+def _on_gpu(kind: Any, logits: Array, code: int, params: Any, slot: Any, stream: Any, workspace: Any) -> Any:
     """What a call on a GPU needs beyond a call on the CPU."""
     params = tuple(kind.cast(p, d) for p, d in zip(params, _PARAM_DTYPES))
     if stream is None:
         stream = kind.stream(logits)
     if workspace is None:
-        workspace = kind.workspace(logits, _core.plan(logits, -1, 0), stream)
+        workspace = kind.workspace(logits, _core.plan(logits, code, 0), stream)
     return params, kind.cast(slot, "int32"), stream, workspace
 
 
@@ -74,13 +74,13 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     params = (temperature, top_k, top_p, min_p, seed, position)
     workspace = None
     if kind.gpu(logits):
-        params, slot, stream, workspace = _on_gpu(kind, logits, params, slot, stream, None)
+        params, slot, stream, workspace = _on_gpu(kind, logits, code, params, slot, stream, None)
     if out is None and not return_flags:
         token = kind.empty(logits, kind.shape(logits)[:-1], "int32")
         row_flags = None
     else:
         token, row_flags = _outputs(kind, logits, out, return_flags)
-    _core.sample(logits, params, slot, allow, token, row_flags, workspace, flags, code, threads, stream)
+    _core.sample(logits, params, slot, allow, token, row_flags, workspace, flags, code, threads, stream, False)
     if out is None:
         token = kind.finish(given, token)
     return (token, row_flags) if return_flags else token
@@ -111,8 +111,8 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     params = (temperature, top_k, top_p, min_p, seed, position)
     workspace = None
     if kind.gpu(logits):
-        workspace = kind.zeros(logits, _core.plan(logits, -1, 0).device_bytes, "uint8")  # its own: calls may overlap
-        params, slot, stream, workspace = _on_gpu(kind, logits, params, slot, stream, workspace)
+        workspace = kind.zeros(logits, _core.plan(logits, code, 0).device_bytes, "uint8")  # its own: calls may overlap
+        params, slot, stream, workspace = _on_gpu(kind, logits, code, params, slot, stream, workspace)
     token, row_flags = _outputs(kind, logits, out, False)
     return _core.prepare(logits, params, slot, allow, token, row_flags, workspace, flags, code, threads, stream, advance)
 

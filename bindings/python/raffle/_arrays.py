@@ -3,6 +3,7 @@
 Nothing is imported here that the caller has not imported: an array of a package means that the package is there.
 """
 import array
+import importlib
 import sys
 from typing import Any, Dict
 
@@ -207,24 +208,69 @@ class Cupy(Kind):
 
 
 class Jax(Kind):
-    """jax.Array on the CPU. (Its arrays do not change, so out= and Sampler's state are not for it.)"""
+    """jax.Array. Its arrays do not change, so outputs are made elsewhere and handed over: on the CPU by numpy, on a GPU
+    by torch or CuPy, whichever is there; DLPack orders the streams."""
+
+    def __init__(self) -> None:
+        self._jax = sys.modules["jax"]
+        self._there: Any = None
+
+    def _gpu_kind(self) -> Kind:
+        if self._there is None:
+            for name, kind in (("torch", Torch), ("cupy", Cupy)):
+                try:
+                    importlib.import_module(name)
+                except ImportError:
+                    continue
+                self._there = next((k for k in _kinds.values() if type(k) is kind), None) or kind()
+                return self._there  # type: ignore[no-any-return]
+            raise TypeError("JAX arrays on a GPU need torch or CuPy beside them, to make the outputs")
+        return self._there  # type: ignore[no-any-return]
+
+    def _is_ours(self, value: Any) -> bool:
+        return isinstance(value, self._jax.Array)
+
+    def _bridge(self, value: Any) -> Any:
+        module = sys.modules["torch" if isinstance(self._gpu_kind(), Torch) else "cupy"]
+        return module.from_dlpack(value)
+
+    def logits(self, logits: Any, code: Any) -> Any:
+        if self._is_ours(logits) and _core.inspect(logits)[1] != CPU:
+            return self._bridge(logits), code
+        return logits, code
 
     def gpu(self, logits: Any) -> Any:
-        if _core.inspect(logits)[1] != CPU:
-            raise ValueError("logits are a JAX array on a GPU: hand them over as torch or CuPy arrays (from_dlpack)")
-        return False
+        return not self._is_ours(logits)  # those on the CPU stay what they are
 
     def shape(self, logits: Any) -> Any:
-        return logits.shape
+        return tuple(logits.shape)
 
     def dtype(self, logits: Any) -> Any:
-        return logits.dtype.name
+        return dtype_name(logits.dtype)
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
+        if self.gpu(logits):
+            return self._gpu_kind().empty(logits, shape, dtype)
         return sys.modules["numpy"].empty(shape, _numpy_dtype(dtype))  # JAX needs numpy, so it is there
 
+    def cast(self, value: Any, dtype: Any) -> Any:
+        if self._is_ours(value) and value.ndim:
+            value = self._bridge(value) if _core.inspect(value)[1] != CPU else sys.modules["numpy"].asarray(value)
+        return self._gpu_kind().cast(value, dtype)
+
+    def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
+        return self._gpu_kind().zeros(logits, count, dtype)
+
+    def stream(self, logits: Any) -> Any:
+        return self._gpu_kind().stream(logits)
+
+    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
+        return self._gpu_kind().workspace(logits, plan, stream)
+
     def finish(self, logits: Any, out: Any) -> Any:
-        return sys.modules["jax"].numpy.asarray(out)
+        if isinstance(out, sys.modules["numpy"].ndarray):
+            return self._jax.numpy.asarray(out)
+        return self._jax.dlpack.from_dlpack(out)
 
 
 _kinds: Dict[type, Kind] = {}

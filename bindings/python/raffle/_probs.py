@@ -15,7 +15,7 @@ def _rows(logits: Array, params: Any, slot: Any, allow: Any, flags: int, threads
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     on_gpu, workspace = kind.gpu(logits), None
     if on_gpu:
-        params, slot, stream, workspace = _on_gpu(kind, logits, (*params, 0, 0), slot, stream, None)
+        params, slot, stream, workspace = _on_gpu(kind, logits, code, (*params, 0, 0), slot, stream, None)
     else:
         params = (*params, 0, 0)
     if out is not None and out_dtype is not None:

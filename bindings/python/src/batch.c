@@ -2,6 +2,7 @@
 #include "core.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,7 +188,27 @@ static void *upload_place(const batch *b, int which) {
     return (char *)b->launch.workspace + b->plan->workspace_bytes + (size_t)b->plan->desc.rows_max * 8 * (size_t)which;
 }
 
+/* Values that the host has are checked here: the library cannot look at device memory, and would flag their rows. */
+static int host_values_check(const batch *b) {
+    static const int which[] = {PARAM_TEMPERATURE, PARAM_TOP_P, PARAM_MIN_P};
+    for (int i = 0; i < 3; ++i) {
+        const param *p = &b->param[which[i]];
+        if (!p->data || p->on_gpu) continue;
+        for (int64_t row = 0; row < p->count; ++row) {
+            float value = ((const float *)p->data)[row];
+            if (value == value && (value >= 0 || which[i] != PARAM_TEMPERATURE)) continue;
+            raffle_error error = raffle_error_init();
+            error.row = row;
+            snprintf(error.text, sizeof error.text, "%s of row %lld is %g: must be %s", p->name, (long long)row, (double)value,
+                     which[i] == PARAM_TEMPERATURE ? "0 or more" : "a number");
+            return core_raise(RAFFLE_E_ARGUMENT, &error), -1;
+        }
+    }
+    return 0;
+}
+
 static int params_on_gpu(batch *b) {
+    if (host_values_check(b)) return -1;
     for (int i = 0; i < PARAM_COUNT; ++i) {
         const param *p = &b->param[i];
         if (p->data && !p->on_gpu && b->slots > b->plan->desc.rows_max) {
@@ -349,8 +370,10 @@ static int workspace_take(batch *b, PyObject *object) {
 static int build(batch *b, const batch_arguments *a) {
     raffle_plan_desc desc;
     array_view *v = &b->logits_view;
+    void *stream = a->stream == Py_None ? NULL : PyLong_AsVoidPtr(a->stream);
+    if (PyErr_Occurred()) return -1;
     b->logits_object = a->logits;
-    if (logits_take(a->logits, a->dtype, NULL, v, &desc)) return -1;
+    if (logits_take(a->logits, a->dtype, stream, v, &desc)) return -1;
     if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
     b->plan = plan_get(&desc);
     if (!b->plan) return -1;

@@ -7,12 +7,41 @@ static raffle_status sample(const batch *b, const raffle_launch *launch, raffle_
     return raffle_sample(b->plan->plan, &b->logits, &b->params, &b->result, launch, error);
 }
 
+/* Adds 1 to the position of every row, on its device. NULL, or what went wrong. */
+static const char *advance_positions(const batch *b) {
+    uint64_t *position = (uint64_t *)b->params.position;
+    if (b->plan->desc.backend == RAFFLE_CUDA)
+        return device_advance(b->plan->desc.device, position, b->slots, b->params.slot, b->rows, b->launch.stream);
+    for (int64_t row = 0; row < b->rows; ++row) position[b->params.slot ? b->params.slot[row] : row]++;
+    return NULL;
+}
+
+/* 1: positions can be advanced in place. */
+static int advance_check(const batch *b) {
+    const param *position = &b->param[PARAM_POSITION];
+    if (position->view.read_only) PyErr_SetString(PyExc_ValueError, "position is read-only: it cannot be advanced");
+    else if (position->made && position->view.ndim) /* an array that was converted: only the copy would advance */
+        PyErr_SetString(PyExc_TypeError, "position: to be advanced, the array must be contiguous and uint64");
+    return !PyErr_Occurred();
+}
+
+static int sample_advance(batch *b, int advance) {
+    if (batch_run(b, sample)) return -1;
+    const char *wrong = advance ? advance_positions(b) : NULL;
+    if (wrong) PyErr_SetString(PyExc_RuntimeError, wrong);
+    return wrong ? -1 : 0;
+}
+
+static int last_is_true(PyObject *arguments) { return PyObject_IsTrue(PyTuple_GetItem(arguments, PyTuple_Size(arguments) - 1)); }
+
+/* sample(..., advance) */
 PyObject *core_sample(PyObject *module, PyObject *arguments) {
     (void)module;
     batch_arguments a;
     batch b;
-    if (batch_parse(arguments, 0, &a) || batch_build(&b, &a)) return NULL;
-    int status = batch_run(&b, sample);
+    if (batch_parse(arguments, 1, &a) || batch_build(&b, &a)) return NULL;
+    int advance = last_is_true(arguments);
+    int status = advance && !advance_check(&b) ? -1 : sample_advance(&b, advance);
     batch_release(&b);
     if (status) return NULL;
     Py_RETURN_NONE;
@@ -50,19 +79,13 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
     (void)module;
     batch_arguments a;
     if (batch_parse(arguments, 1, &a)) return NULL;
-    int advance = PyObject_IsTrue(PyTuple_GetItem(arguments, PyTuple_Size(arguments) - 1));
     call_object *call = (call_object *)((allocfunc)PyType_GetSlot(call_type, Py_tp_alloc))(call_type, 0);
     if (!call) return NULL;
     batch *b = &call->batch;
     Py_INCREF(arguments);
     call->arguments = arguments;
-    call->advance = advance;
-    if (batch_build(b, &a) || call_check(b, a.params)) {
-        Py_DECREF((PyObject *)call);
-        return NULL;
-    }
-    if (advance && b->param[PARAM_POSITION].view.read_only) {
-        PyErr_SetString(PyExc_ValueError, "position is read-only: it cannot be advanced");
+    call->advance = last_is_true(arguments);
+    if (batch_build(b, &a) || call_check(b, a.params) || (call->advance && !advance_check(b))) {
         Py_DECREF((PyObject *)call);
         return NULL;
     }
@@ -77,14 +100,6 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
         }
     }
     return (PyObject *)call;
-}
-
-static const char *advance_positions(const batch *b) {
-    uint64_t *position = (uint64_t *)b->params.position;
-    if (b->plan->desc.backend == RAFFLE_CUDA)
-        return device_advance(b->plan->desc.device, position, b->slots, b->params.slot, b->rows, b->launch.stream);
-    for (int64_t row = 0; row < b->rows; ++row) position[b->params.slot ? b->params.slot[row] : row]++;
-    return NULL;
 }
 
 static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) {
@@ -105,11 +120,9 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
         if (PyErr_Occurred()) return NULL;
     }
     call->running = 1;
-    int status = batch_run(b, sample);
-    const char *wrong = status || !call->advance ? NULL : advance_positions(b);
+    int status = sample_advance(b, call->advance);
     call->running = 0;
-    if (wrong) PyErr_SetString(PyExc_RuntimeError, wrong);
-    if (status || wrong) return NULL;
+    if (status) return NULL;
     PyObject *token = PyTuple_GetItem(call->arguments, 4);
     Py_INCREF(token);
     return token;

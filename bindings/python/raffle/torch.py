@@ -1,0 +1,139 @@
+"""raffle as torch operators: for torch.compile, CUDA graphs and whoever wants parameters as tensors.
+
+raffle.sample() takes torch tensors too and is quicker to call. The functions here are registered with torch, so that
+the compiler sees through them, and take chance from torch's generator where no seed is given: torch.manual_seed makes
+that repeatable, and a captured graph draws anew at every replay.
+
+>>> import torch, raffle.torch
+>>> step = torch.compile(lambda logits: raffle.torch.sample(logits, top_k=5, seed=1), backend="eager")
+>>> step(torch.zeros(2, 100)).dtype
+torch.int32
+"""
+from typing import Any, Optional, Tuple, Union
+
+import torch
+
+from . import _api, _probs
+
+Number = Union[float, int, torch.Tensor]
+
+
+@torch.library.custom_op("raffle::sample", mutates_args=())
+def _sample(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Optional[torch.Tensor],
+            top_p: Optional[torch.Tensor], min_p: Optional[torch.Tensor], seed: torch.Tensor, position: torch.Tensor,
+            allow: Optional[torch.Tensor], flags: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    token, row_flags = _api.sample(logits, temperature, top_k, top_p, min_p, seed, position, allow=allow, flags=flags,
+                                   return_flags=True)
+    return token, row_flags
+
+
+@_sample.register_fake
+def _sample_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any, seed: Any, position: Any, allow: Any,
+                 flags: Any) -> Any:
+    return logits.new_empty(logits.shape[:-1], dtype=torch.int32), logits.new_empty(logits.shape[:-1], dtype=torch.int32)
+
+
+@torch.library.custom_op("raffle::softmax", mutates_args=())
+def _softmax(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Optional[torch.Tensor],
+             top_p: Optional[torch.Tensor], min_p: Optional[torch.Tensor], allow: Optional[torch.Tensor], flags: int, log: bool,
+             out_dtype: torch.dtype) -> torch.Tensor:
+    out: torch.Tensor = _probs.softmax(logits, temperature, top_k, top_p, min_p, allow=allow, flags=flags, log=log,
+                                       out_dtype=out_dtype)
+    return out
+
+
+@_softmax.register_fake
+def _softmax_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any, allow: Any, flags: Any, log: Any,
+                  out_dtype: Any) -> Any:
+    return logits.new_empty(logits.shape, dtype=out_dtype)
+
+
+@torch.library.custom_op("raffle::mask", mutates_args=())
+def _mask(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Optional[torch.Tensor],
+          top_p: Optional[torch.Tensor], min_p: Optional[torch.Tensor], allow: Optional[torch.Tensor], flags: int) -> torch.Tensor:
+    out: torch.Tensor = _probs.mask(logits, temperature, top_k, top_p, min_p, allow=allow, flags=flags)
+    return out
+
+
+@_mask.register_fake
+def _mask_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any, allow: Any, flags: Any) -> Any:
+    return logits.new_empty(logits.shape)
+
+
+def _tensor(logits: torch.Tensor, value: Optional[Number], dtype: torch.dtype) -> Optional[torch.Tensor]:
+    """A parameter as a tensor on the logits' device; numbers become a fill, which neither copies nor waits."""
+    rows = logits.shape[0] if logits.ndim == 2 else 1
+    if value is None:
+        return None
+    if isinstance(value, torch.Tensor):
+        if value.ndim == 0:
+            value = value.expand(rows)
+        if value.dtype != dtype and dtype == torch.int32:
+            value = value.clamp(-(2**31), 2**31 - 1)
+        return value.to(logits.device, dtype, non_blocking=True).contiguous()
+    return torch.full((rows,), value, dtype=dtype, device=logits.device)
+
+
+def _wrap(value: int) -> int:
+    """A number of 64 bits as torch's int64 holds it."""
+    if not -(2**63) <= value < 2**64:
+        raise ValueError(f"seed is {value}: must be within 64 bits")
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _params(logits: torch.Tensor, temperature: Number, top_k: Number, top_p: Number, min_p: Number) -> Tuple[Any, ...]:
+    def unless(value: Number, default: float, dtype: torch.dtype) -> Any:
+        off = not isinstance(value, torch.Tensor) and value == default
+        return None if off else _tensor(logits, value, dtype)
+
+    return (unless(temperature, 1.0, torch.float32), unless(top_k, 0, torch.int32), unless(top_p, 1.0, torch.float32),
+            unless(min_p, 0.0, torch.float32))
+
+
+def sample(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, top_p: Number = 1.0, min_p: Number = 0.0,
+           seed: Optional[Number] = None, position: Number = 0, *, allow: Optional[torch.Tensor] = None, flags: int = 0,
+           return_flags: bool = False, generator: Optional[torch.Generator] = None) -> Any:
+    """raffle.sample() as a torch operator. Without a seed, torch's generator (or `generator`) gives one for each row.
+
+    >>> import torch, raffle.torch
+    >>> raffle.torch.sample(torch.tensor([[0.0, 9.0, 1.0]]), temperature=0.0)
+    tensor([1], dtype=torch.int32)
+    """
+    rows = logits.shape[0] if logits.ndim == 2 else 1
+    if seed is None:
+        seeds = torch.randint(-(2**63), 2**63 - 1, (rows,), dtype=torch.int64, device=logits.device, generator=generator)
+    elif isinstance(seed, torch.Tensor) and seed.ndim:
+        seeds = seed.to(logits.device)
+    else:  # one for the batch: each row its own, as in raffle.sample
+        first = seed.to(logits.device) if isinstance(seed, torch.Tensor) else _wrap(int(seed))
+        seeds = torch.arange(rows, dtype=torch.int64, device=logits.device) + first
+    positions = _tensor(logits, position, torch.int64)
+    params = _params(logits, temperature, top_k, top_p, min_p)
+    token, row_flags = _sample(logits, *params, seeds, positions, allow, flags)
+    return (token, row_flags) if return_flags else token
+
+
+def softmax(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, top_p: Number = 1.0, min_p: Number = 0.0, *,
+            allow: Optional[torch.Tensor] = None, flags: int = 0, log: bool = False,
+            out_dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+    """raffle.softmax() as a torch operator.
+
+    >>> import torch, raffle.torch
+    >>> raffle.torch.softmax(torch.zeros(1, 4))
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+    params = _params(logits, temperature, top_k, top_p, min_p)
+    out: torch.Tensor = _softmax(logits, *params, allow, flags, log, out_dtype or logits.dtype)
+    return out
+
+
+def mask(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, top_p: Number = 1.0, min_p: Number = 0.0, *,
+         allow: Optional[torch.Tensor] = None, flags: int = 0) -> torch.Tensor:
+    """raffle.mask() as a torch operator.
+
+    >>> import torch, raffle.torch
+    >>> raffle.torch.mask(torch.tensor([[1.0, 3.0, 2.0]]), top_k=2)
+    tensor([[-inf, 3., 2.]])
+    """
+    out: torch.Tensor = _mask(logits, *_params(logits, temperature, top_k, top_p, min_p), allow, flags)
+    return out

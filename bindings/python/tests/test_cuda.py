@@ -1,0 +1,348 @@
+"""A GPU through torch, CuPy and JAX: the CPU's tokens, streams, graphs, nothing that waits."""
+import threading
+import time
+
+import numpy as np
+import pytest
+import raffle
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("torch sees no GPU", allow_module_level=True)
+if not raffle.cuda_available()[0]:
+    pytest.skip(f"this build cannot use the GPU: {raffle.cuda_available()[1]}", allow_module_level=True)
+import raffle.torch  # noqa: E402
+
+ROWS, VOCAB = 37, 5000
+SLEEP = 400_000_000  # cycles: about a fifth of a second
+
+
+def rows(count=ROWS, vocab=VOCAB, seed=3):
+    return torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (count, vocab)).astype(np.float32))
+
+
+@pytest.fixture
+def logits():
+    return rows()
+
+
+PARAMS = [
+    dict(),
+    dict(temperature=0.0),
+    dict(temperature=0.7, top_k=50),
+    dict(temperature=1.3, top_p=0.9, position=5),
+    dict(min_p=0.05, top_k=100, top_p=0.8, position=2**40),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("params", PARAMS, ids=str)
+def test_the_cpus_tokens(logits, dtype, params):
+    given = logits.to(dtype)
+    wanted = raffle.sample(given, seed=11, **params)
+    drawn = raffle.sample(given.cuda(), seed=11, **params)
+    assert drawn.is_cuda and drawn.dtype == torch.int32
+    assert drawn.tolist() == wanted.tolist()
+
+
+def test_every_way_to_write_parameters(logits):
+    rng = np.random.default_rng(0)
+    given = dict(temperature=rng.uniform(0, 2, ROWS).tolist(), top_k=rng.integers(-1, 200, ROWS).tolist(),
+                 top_p=rng.uniform(0.1, 1.2, ROWS).tolist(), min_p=rng.uniform(0, 0.1, ROWS).tolist(),
+                 seed=rng.integers(0, 2**63, ROWS).tolist(), position=rng.integers(0, 2**40, ROWS).tolist())
+    wanted = raffle.sample(logits, **given).tolist()
+    gpu = logits.cuda()
+    exact = dict(temperature=torch.float32, top_k=torch.int32, top_p=torch.float32, min_p=torch.float32, seed=torch.int64,
+                 position=torch.int64)
+    loose = {**exact, "temperature": torch.float64, "top_k": torch.int64, "top_p": torch.float64}
+    ways = [
+        given,
+        {n: torch.tensor(v, dtype=exact[n], device="cuda") for n, v in given.items()},
+        {n: torch.tensor(v, dtype=exact[n]) for n, v in given.items()},
+        {n: np.array(v) for n, v in given.items()},
+        {n: torch.tensor(v, dtype=loose[n], device="cuda") for n, v in given.items()},
+        {n: torch.tensor(v, dtype=exact[n], device="cuda").repeat_interleave(2)[::2] for n, v in given.items()},
+        {n: torch.tensor(v, dtype=exact[n], device="cuda") if i % 2 else v for i, (n, v) in enumerate(given.items())},
+    ]
+    for i, way in enumerate(ways):
+        assert raffle.sample(gpu, **way).tolist() == wanted, i
+    many = rows(1500, 64)  # lists that take more than one launch to write
+    seeds, temperature = list(range(1500)), [0.5 + i / 1500 for i in range(1500)]
+    assert raffle.sample(many.cuda(), temperature, seed=seeds).tolist() == raffle.sample(many, temperature, seed=seeds).tolist()
+
+
+def test_slots_masks_strides_outputs(logits):
+    pool = dict(temperature=[0.5, 0, 1.5], seed=[1, 2, 3], position=[4, 5, 6])
+    slot = [i * 7 % 3 for i in range(ROWS)]
+    wanted = raffle.sample(logits, slot=slot, **pool).tolist()
+    gpu = logits.cuda()
+    assert raffle.sample(gpu, slot=slot, **pool).tolist() == wanted
+    assert raffle.sample(gpu, slot=torch.tensor(slot, device="cuda"), **pool).tolist() == wanted
+    mask = torch.rand(ROWS, VOCAB) < 0.02
+    drawn = raffle.sample(gpu, seed=1, allow=raffle.pack_mask(mask.cuda())).tolist()
+    assert drawn == raffle.sample(logits, seed=1, allow=raffle.pack_mask(mask)).tolist()
+    wide = torch.full((ROWS, VOCAB + 13), float("nan"), device="cuda")
+    wide[:, 5 : 5 + VOCAB] = gpu
+    plain = raffle.sample(logits, seed=1).tolist()
+    assert raffle.sample(wide[:, 5 : 5 + VOCAB], seed=1).tolist() == plain
+    out = torch.zeros(ROWS, dtype=torch.int32, device="cuda")
+    assert raffle.sample(gpu, seed=1, out=out) is out and out.tolist() == plain
+    gpu[3, 4] = float("nan")
+    gpu[5] = float("-inf")
+    token, flags = raffle.sample(gpu, seed=1, return_flags=True)
+    assert flags.is_cuda and flags[3] == raffle.ROW_NAN and flags[5] == raffle.ROW_EMPTY and token[5] == -1
+    assert raffle.sample(gpu[0], seed=1).shape == ()
+    assert raffle.sample(gpu[:0], seed=1).shape == (0,)
+
+
+def test_errors(logits):
+    gpu = logits.cuda()
+    for words, error, sentence in (
+        (dict(out=torch.zeros(ROWS, dtype=torch.int32)), ValueError, "out is on another device"),
+        (dict(allow=torch.ones(ROWS, VOCAB, dtype=torch.bool, device="cuda")), TypeError, "allow is bool"),
+        (dict(threads=2), ValueError, "threads is for the CPU"),
+        (dict(temperature=-1), ValueError, "temperature of row 0 is -1"),
+        (dict(temperature=[1.0] * (ROWS - 1) + [float("nan")]), ValueError, "temperature of row 36"),
+        (dict(temperature=torch.ones(3, device="cuda")), ValueError, "temperature has 3 entries"),
+        (dict(top_k=torch.ones(ROWS, device="cuda")), TypeError, "dtype"),
+    ):
+        with pytest.raises(error, match=sentence):
+            raffle.sample(gpu, **words)
+    with pytest.raises(ValueError, match="temperature is on GPU 0, the logits are on the CPU"):
+        raffle.sample(logits, torch.ones(ROWS, device="cuda"))
+    with pytest.raises(ValueError, match="explain needs logits on the CPU"):
+        raffle.explain(gpu)
+    token, flags = raffle.sample(gpu, torch.full((ROWS,), -1.0, device="cuda"), seed=1, return_flags=True)
+    assert set(flags.tolist()) == {raffle.ROW_ARGUMENT} and set(token.tolist()) == {-1}
+
+
+def test_nothing_waits(logits):
+    """Calls return while the stream is busy, whatever the parameters are."""
+    gpu = logits.cuda()
+    seeds = torch.arange(ROWS, device="cuda")
+    calls = [lambda: raffle.sample(gpu, 0.8, 50, 0.9, seed=1), lambda: raffle.sample(gpu, [0.5] * ROWS, seed=list(range(ROWS))),
+             lambda: raffle.sample(gpu, np.full(ROWS, 0.7), seed=seeds), lambda: raffle.sample(gpu, torch.ones(ROWS), seed=seeds),
+             lambda: raffle.torch.sample(gpu, 0.8, 50, 0.9), lambda: raffle.sample(gpu)]
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for i, call in enumerate(calls):
+            torch.cuda._sleep(SLEEP)
+            started = time.perf_counter()
+            call()
+            took = time.perf_counter() - started
+            busy = not torch.cuda.current_stream().query()
+            torch.cuda.set_sync_debug_mode("default")
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error")
+            assert busy and took < 0.05, (i, took)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_the_current_stream(logits):
+    """Work of a side stream is seen in order: a late write to the logits, then the draw, then a late read."""
+    wanted = raffle.sample(logits, 0.9, seed=4).tolist()
+    gpu, source = torch.zeros(ROWS, VOCAB, device="cuda"), logits.cuda()
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(SLEEP // 4)
+        gpu.copy_(source)
+        drawn = raffle.sample(gpu, 0.9, seed=4)
+        gpu.zero_()
+    side.synchronize()
+    assert drawn.tolist() == wanted
+    given = raffle.sample(source, 0.9, seed=4, stream=side.cuda_stream)
+    side.synchronize()
+    assert given.tolist() == wanted
+
+
+def test_many_streams_and_threads(logits):
+    gpu = logits.cuda()
+    wanted = [raffle.sample(logits, 0.9, top_p=0.9, seed=4, position=p).tolist() for p in range(50)]
+    wrong, errors = [], []
+
+    def work():
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                drawn = [raffle.sample(gpu, 0.9, top_p=0.9, seed=4, position=p) for p in range(50)]
+                torch.cuda.current_stream().synchronize()
+                wrong.extend(p for p in range(50) if drawn[p].tolist() != wanted[p])
+        except BaseException as error:  # noqa: BLE001 - told by the assertion below
+            errors.append(error)
+
+    torch.cuda.synchronize()
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and not wrong
+
+
+def test_a_captured_graph(logits):
+    gpu = logits.cuda()
+    temperature, position = torch.full((ROWS,), 0.8, device="cuda"), torch.zeros(ROWS, dtype=torch.int64, device="cuda")
+    raffle.sample(gpu, temperature, 50, seed=9, position=position)  # warm
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn = raffle.sample(gpu, temperature, 50, [0.9] * ROWS, seed=9, position=position)
+    for step in range(20):
+        position.fill_(step)
+        temperature.fill_(0.5 + step / 10)
+        gpu.copy_(rows(seed=step))
+        # Eager calls between replays must not share the graph's workspace.
+        other = raffle.sample(gpu, seed=1, position=step)
+        graph.replay()
+        assert drawn.tolist() == raffle.sample(rows(seed=step), float(np.float32(0.5 + step / 10)), 50, 0.9, seed=9,
+                                               position=step).tolist()
+        assert other.tolist() == raffle.sample(rows(seed=step), seed=1, position=step).tolist()
+
+
+def test_capturing_without_a_seed_is_refused(logits):
+    gpu = logits.cuda()
+    raffle.sample(gpu)
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(ValueError, match="seed is None"):
+        with torch.cuda.graph(graph):
+            raffle.sample(gpu)
+    torch.cuda.synchronize()
+
+
+def test_a_graph_with_torchs_chance():
+    flat = torch.zeros(16, 10000, device="cuda")
+    raffle.torch.sample(flat)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn = raffle.torch.sample(flat)
+    seen = set()
+    for _ in range(5):
+        graph.replay()
+        seen.add(tuple(drawn.tolist()))
+    assert len(seen) == 5
+
+
+def test_prepared_calls(logits):
+    gpu = logits.cuda()
+    call = raffle.prepare(gpu, 0.9, top_p=0.95, seed=2, advance=True)
+    for step in range(5):
+        assert call().tolist() == raffle.sample(logits, 0.9, top_p=0.95, seed=2, position=step).tolist()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = call()
+    for step in range(5, 15):  # the graph advances the positions itself
+        graph.replay()
+        assert out.tolist() == raffle.sample(logits, 0.9, top_p=0.95, seed=2, position=step).tolist()
+
+
+def test_sampler(logits):
+    gpu = logits.cuda()
+    here, there = raffle.Sampler(64), raffle.Sampler(64, like=gpu)
+    asked = [dict(temperature=0.3 + i / 20, top_k=i, top_p=1 - i / 80, seed=2**64 - 1 - i, position=i) for i in range(ROWS)]
+    for a in asked:
+        assert here.add(**a) == there.add(**a)
+    slots = list(range(ROWS))[::-1]
+    for _ in range(5):
+        assert there.sample(gpu, slots).tolist() == here.sample(logits, slots).tolist()
+    assert there.get(7) == pytest.approx(here.get(7)) and there.get(7)["seed"] == 2**64 - 8
+    call = there.prepare(gpu, torch.tensor(slots, dtype=torch.int32, device="cuda"))
+    call()
+    here.sample(logits, slots)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn = call()
+    for _ in range(5):
+        graph.replay()
+        assert drawn.tolist() == here.sample(logits, slots).tolist()
+    with pytest.raises(ValueError, match="make it with like=logits"):
+        here.sample(gpu, slots)
+
+
+def test_compile(logits):
+    gpu = logits.cuda()
+
+    def step(x, position):
+        return raffle.torch.sample(x * 2, temperature=0.8, top_k=50, seed=3, position=position) + 1
+
+    for mode in ("default", "reduce-overhead"):
+        compiled = torch.compile(step, mode=mode, fullgraph=True)
+        for number in range(5):
+            position = torch.full((ROWS,), number, device="cuda")
+            wanted = raffle.sample(logits * 2, 0.8, 50, seed=3, position=number) + 1
+            assert compiled(gpu, position).tolist() == wanted.tolist(), (mode, number)
+
+
+def test_memory_does_not_grow(logits):
+    gpu = logits.cuda()
+    out = torch.zeros(ROWS, dtype=torch.int32, device="cuda")
+    for _ in range(100):
+        raffle.sample(gpu, 0.8, [3] * ROWS, seed=1, out=out)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
+    for _ in range(20000):
+        raffle.sample(gpu, 0.8, [3] * ROWS, seed=1, out=out)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before[0] and before[1] - torch.cuda.mem_get_info()[0] < 2**21
+
+
+def test_more_than_2_31_logits():
+    if torch.cuda.mem_get_info()[0] < 12 * 2**30:
+        pytest.skip("needs 12 GiB of GPU memory")
+    count, vocab = 17000, 131072
+    big = torch.zeros(count, vocab, dtype=torch.bfloat16, device="cuda")
+    big[-1, 77] = 50
+    drawn = raffle.sample(big, seed=1)
+    assert drawn[-1] == 77 and 0 <= drawn.min() and drawn.max() < vocab
+    few = raffle.sample(torch.zeros(3, vocab, dtype=torch.bfloat16), seed=[1, 100, 16000])
+    assert [drawn[0].item(), drawn[99].item(), drawn[15999].item()] == few.tolist()
+
+
+class OnlyInterface:
+    """An array that has __cuda_array_interface__ and nothing else."""
+
+    def __init__(self, inner):
+        self.inner, self.__cuda_array_interface__ = inner, inner.__cuda_array_interface__
+
+
+def test_cuda_array_interface(logits):
+    gpu = logits.cuda()
+    out = torch.zeros(ROWS, dtype=torch.int32, device="cuda")
+    raffle.sample(gpu, seed=1, out=OnlyInterface(out))
+    torch.cuda.synchronize()
+    assert out.tolist() == raffle.sample(logits, seed=1).tolist()
+
+
+def test_cupy(logits):
+    cupy = pytest.importorskip("cupy")
+    gpu = cupy.asarray(logits.numpy())
+    wanted = raffle.sample(logits, 0.8, 50, 0.9, seed=5, position=1).tolist()
+    drawn = raffle.sample(gpu, 0.8, 50, 0.9, seed=5, position=1)
+    assert isinstance(drawn, cupy.ndarray) and drawn.tolist() == wanted
+    params = dict(temperature=cupy.full(ROWS, 0.8), top_k=cupy.full(ROWS, 50), seed=cupy.arange(5, 5 + ROWS), position=1)
+    assert raffle.sample(gpu, top_p=0.9, **params).tolist() == wanted
+    with cupy.cuda.Stream(non_blocking=True) as side:
+        late = cupy.zeros_like(gpu)
+        late[...] = gpu
+        drawn = raffle.sample(late, 0.8, 50, 0.9, seed=5, position=1)
+        side.synchronize()
+    assert drawn.tolist() == wanted
+    sampler = raffle.Sampler(ROWS, like=gpu)
+    for seed in range(ROWS):
+        sampler.add(seed=seed)
+    assert [sampler.sample(gpu).tolist() for _ in range(2)] == [
+        raffle.sample(logits, seed=list(range(ROWS)), position=p).tolist() for p in range(2)]
+
+
+def test_jax(logits):
+    jax = pytest.importorskip("jax")
+    try:
+        device = jax.devices("gpu")[0]
+    except RuntimeError as error:
+        pytest.skip(f"JAX sees no GPU: {error}")
+    gpu = jax.device_put(logits.numpy(), device)
+    drawn = raffle.sample(gpu, 0.8, 50, 0.9, seed=5)
+    assert isinstance(drawn, jax.Array) and drawn.devices() == gpu.devices()
+    assert drawn.tolist() == raffle.sample(logits, 0.8, 50, 0.9, seed=5).tolist()

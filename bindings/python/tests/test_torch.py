@@ -1,0 +1,136 @@
+"""torch on the CPU: tensors in and out, operators, torch.compile."""
+import numpy as np
+import pytest
+import raffle
+
+torch = pytest.importorskip("torch")
+import raffle.torch  # noqa: E402
+
+ROWS, VOCAB = 5, 700
+
+
+@pytest.fixture
+def logits():
+    return torch.from_numpy(np.random.default_rng(2).normal(0, 3, (ROWS, VOCAB)).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_tensors_in_and_out(logits, dtype):
+    given = logits.to(dtype)
+    drawn = raffle.sample(given, 0.8, 40, 0.9, seed=torch.arange(ROWS), position=torch.full((ROWS,), 3))
+    assert isinstance(drawn, torch.Tensor) and drawn.dtype == torch.int32 and drawn.shape == (ROWS,)
+    assert drawn.tolist() == raffle.sample(given.float().numpy(), 0.8, 40, 0.9, seed=list(range(ROWS)), position=3).tolist()
+    assert raffle.sample(given[0], seed=1).shape == ()
+    assert raffle.softmax(given).dtype == dtype and raffle.softmax(given, out_dtype=torch.float32).dtype == torch.float32
+
+
+def test_strides_views_and_grad(logits):
+    wanted = raffle.sample(logits, seed=1).tolist()
+    wide = torch.full((ROWS, VOCAB + 30), float("nan"))
+    wide[:, 7 : 7 + VOCAB] = logits
+    assert raffle.sample(wide[:, 7 : 7 + VOCAB], seed=1).tolist() == wanted
+    assert raffle.sample(logits.clone().requires_grad_(), seed=1).tolist() == wanted
+    assert raffle.sample(torch.nn.Parameter(logits), seed=1).tolist() == wanted
+    with pytest.raises(ValueError, match="stride along the vocabulary"):
+        raffle.sample(logits.t().contiguous().t(), seed=1)
+    with pytest.raises(ValueError, match="repeated"):
+        raffle.sample(logits[:1].expand(3, -1), seed=1)
+
+
+def test_parameters_as_tensors(logits):
+    wanted = raffle.sample(logits, 0.7, 9, 0.8, 0.01, seed=[5, 6, 7, 8, 9], position=2).tolist()
+    for kind in (torch.float32, torch.float64, torch.bfloat16):
+        temperature = torch.full((ROWS,), 0.75, dtype=kind)
+        assert raffle.sample(logits, temperature, seed=1).tolist() == raffle.sample(logits, 0.75, seed=1).tolist()
+    for kind in (torch.int64, torch.int32, torch.uint8):
+        top_k = torch.full((ROWS,), 9, dtype=kind)
+        assert raffle.sample(logits, torch.tensor(0.7), top_k, 0.8, 0.01, torch.tensor([5, 6, 7, 8, 9]), 2).tolist() == wanted
+
+
+def test_out(logits):
+    out = torch.zeros(ROWS, dtype=torch.int32)
+    assert raffle.sample(logits, seed=1, out=out) is out and out.tolist() == raffle.sample(logits, seed=1).tolist()
+    with pytest.raises(TypeError, match="out has dtype int64"):
+        raffle.sample(logits, out=torch.zeros(ROWS, dtype=torch.int64))
+
+
+def test_memory_that_is_gone(logits):
+    logits = logits.clone()
+    logits.untyped_storage().resize_(0)
+    with pytest.raises((ValueError, RuntimeError)):
+        raffle.sample(logits, seed=1)
+
+
+def test_other_devices():
+    with pytest.raises((ValueError, NotImplementedError, RuntimeError)):
+        raffle.sample(torch.zeros(2, 8, device="meta"))
+    with pytest.raises((ValueError, TypeError, RuntimeError)):
+        raffle.sample(torch.zeros(2, 8).to_sparse())
+
+
+def test_prepared(logits):
+    position = torch.zeros(ROWS, dtype=torch.int64)
+    call = raffle.prepare(logits, 0.9, seed=3, position=position, advance=True)
+    for step in range(4):
+        assert call().tolist() == raffle.sample(logits, 0.9, seed=3, position=step).tolist()
+    assert position.tolist() == [4] * ROWS
+
+
+def test_pack_mask():
+    mask = torch.rand(3, 77) < 0.5
+    assert raffle.pack_mask(mask).tolist() == raffle.pack_mask(mask.numpy()).tolist()
+    with pytest.raises(TypeError):
+        raffle.pack_mask(mask.int())
+
+
+def test_operators_are_the_functions(logits):
+    assert raffle.torch.sample(logits, 0.8, 40, 0.9, 0.01, seed=7, position=2).tolist() == raffle.sample(
+        logits, 0.8, 40, 0.9, 0.01, seed=7, position=2).tolist()
+    top = 2**64 - 1
+    assert raffle.torch.sample(logits, seed=top).tolist() == raffle.sample(logits, seed=top).tolist()
+    seeds = torch.arange(ROWS) * 11
+    assert raffle.torch.sample(logits, seed=seeds).tolist() == raffle.sample(logits, seed=seeds).tolist()
+    assert torch.equal(raffle.torch.softmax(logits, 0.7, top_k=8), raffle.softmax(logits, 0.7, top_k=8))
+    assert torch.equal(raffle.torch.softmax(logits, log=True), raffle.softmax(logits, log=True))
+    assert torch.equal(raffle.torch.mask(logits, top_p=0.7), raffle.mask(logits, top_p=0.7))
+    token, flags = raffle.torch.sample(torch.full((2, 4), float("nan")), return_flags=True)
+    assert token.tolist() == [-1, -1] and flags.tolist() == [5, 5]
+
+
+def test_chance_from_torch(logits):
+    flat = torch.zeros(64, 10000)
+    torch.manual_seed(1)
+    first = raffle.torch.sample(flat)
+    assert len(set(first.tolist())) > 50 and not torch.equal(first, raffle.torch.sample(flat))
+    torch.manual_seed(1)
+    assert torch.equal(first, raffle.torch.sample(flat))
+    draws = [raffle.torch.sample(flat, generator=torch.Generator().manual_seed(5)) for _ in range(2)]
+    assert torch.equal(*draws)
+
+
+def test_opcheck(logits):
+    """torch's own checks of the registration."""
+    seeds, positions = torch.arange(ROWS), torch.zeros(ROWS, dtype=torch.int64)
+    tests = ("test_schema", "test_faketensor")
+    torch.library.opcheck(torch.ops.raffle.sample.default, (logits, None, None, None, None, seeds, positions, None, 0), test_utils=tests)
+    torch.library.opcheck(torch.ops.raffle.softmax.default, (logits, None, None, None, None, None, 0, False, torch.float32), test_utils=tests)
+    torch.library.opcheck(torch.ops.raffle.mask.default, (logits, None, None, None, None, None, 0), test_utils=tests)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compile(logits, backend):
+    def step(logits, position):
+        tokens = raffle.torch.sample(logits * 2, temperature=0.8, top_k=50, seed=3, position=position)
+        return tokens + 1, raffle.torch.softmax(logits, top_p=0.9).sum()
+
+    compiled = torch.compile(step, backend=backend, fullgraph=True)
+    for position in range(3):
+        position = torch.full((ROWS,), position)
+        for found, wanted in zip(compiled(logits, position), step(logits, position)):
+            assert torch.equal(found, wanted)
+
+
+def test_compile_draws_anew():
+    compiled = torch.compile(lambda x: raffle.torch.sample(x), backend="aot_eager", fullgraph=True)
+    flat = torch.zeros(16, 10000)
+    assert len({tuple(compiled(flat).tolist()) for _ in range(5)}) == 5
