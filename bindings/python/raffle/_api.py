@@ -11,19 +11,32 @@ Integers = Union[int, Sequence[int], Array]
 _PARAM_DTYPES = ("float32", "int32", "float32", "float32", "uint64", "uint64")
 
 
-def _on_gpu(kind: Any, logits: Array, code: int, params: Any, slot: Any, stream: Any, workspace: Any) -> Any:
-    """What a call on a GPU needs beyond a call on the CPU."""
+def _on_gpu(kind: Any, logits: Array, code: int, probs: bool, params: Any, index: Any, slot: Any, stream: Any,
+            own: bool = False) -> Any:
+    """What a call on a GPU needs beyond a call on the CPU. `own`: a workspace that no other call has."""
     params = tuple(kind.cast(p, d) for p, d in zip(params, _PARAM_DTYPES))
     if stream is None:
         stream = kind.stream(logits)
-    if workspace is None:
-        workspace = kind.workspace(logits, _core.plan(logits, code, 0), stream)
-    return params, kind.cast(slot, "int32"), stream, workspace
+    plan = _core.plan(logits, code, -1 if index is None else _length(index), probs)
+    workspace = kind.zeros(logits, plan.device_bytes, "uint8") if own else kind.workspace(logits, plan, stream)
+    return params, kind.cast(index, "int32"), kind.cast(slot, "int32"), stream, workspace
 
 
-def _outputs(kind: Any, logits: Array, out: Any, return_flags: bool) -> Any:
+def _result_shape(kind: Any, logits: Array, index: Any) -> Any:
+    """The logits' shape without the vocabulary; with an index, as many rows as that has."""
+    return kind.shape(logits)[:-1] if index is None else (_length(index),)
+
+
+def _length(index: Any) -> int:
+    try:
+        return len(index)
+    except TypeError:
+        raise ValueError("index must have an entry per result") from None
+
+
+def _outputs(kind: Any, logits: Array, index: Any, out: Any, return_flags: bool) -> Any:
     token, row_flags = out if isinstance(out, tuple) else (out, None)
-    shape = kind.shape(logits)[:-1]
+    shape = _result_shape(kind, logits, index)
     if token is None:
         token = kind.empty(logits, shape, "int32")
     if return_flags and row_flags is None:
@@ -32,9 +45,10 @@ def _outputs(kind: Any, logits: Array, out: Any, return_flags: bool) -> Any:
 
 
 def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
-           seed: Optional[Integers] = None, position: Integers = 0, *, slot: Optional[Integers] = None,
-           allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None, return_flags: bool = False,
-           threads: int = 1, dtype: Any = None, stream: Optional[int] = None) -> Any:
+           seed: Optional[Integers] = None, position: Integers = 0, *, index: Optional[Integers] = None,
+           slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
+           return_flags: bool = False, threads: int = 1, dtype: Any = None, probs: bool = False,
+           stream: Optional[int] = None) -> Any:
     """Draw one token per row of logits.
 
     Every parameter is a number for all rows, or a list or array with an entry per row.
@@ -49,6 +63,8 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
                  number s is a seed for the batch: row r uses s + r, so rows draw independently. None: a seed that was
                  never used before.
     position:    the number of the token in its request: advance it by one for every token.
+    index:       [results]: result i is drawn from row index[i]; parameters then have an entry per result. Several draws
+                 of a row cost one weighing.
     slot:        [rows]: parameters are arrays of slots, and row r uses entry slot[r].
     allow:       which tokens may be drawn: bool [rows, vocab], or 32-bit integers with a bit per token (pack_mask).
     flags:       raffle.TOP_P_JOINT | raffle.FILTERS_FIRST | raffle.MIN_P_LAST | raffle.TOP_K_EXACT | raffle.EMPTY_IS_ZERO
@@ -56,6 +72,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     return_flags: also return the row flags: raffle.ROW_NAN | ROW_INF | ROW_EMPTY | ROW_ARGUMENT.
     threads:     CPU: how many threads share the rows. The tokens do not depend on it.
     dtype:       'float16' or 'bfloat16' for logits handed over as 16-bit integers.
+    probs:       True: the rows are probabilities, or weights of any sum, not logits. Temperature must be 1.
     stream:      a CUDA stream's address; None: the current one of the logits' package.
 
     Returns int32 tokens of the logits' kind and device, of their shape without the last axis. A row that has nothing
@@ -74,22 +91,23 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     params = (temperature, top_k, top_p, min_p, seed, position)
     workspace = None
     if kind.gpu(logits):
-        params, slot, stream, workspace = _on_gpu(kind, logits, code, params, slot, stream, None)
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream)
     if out is None and not return_flags:
-        token = kind.empty(logits, kind.shape(logits)[:-1], "int32")
+        token = kind.empty(logits, _result_shape(kind, logits, index), "int32")
         row_flags = None
     else:
-        token, row_flags = _outputs(kind, logits, out, return_flags)
-    _core.sample(logits, params, slot, allow, token, row_flags, workspace, flags, code, threads, stream, False)
+        token, row_flags = _outputs(kind, logits, index, out, return_flags)
+    _core.sample(logits, params, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream, False)
     if out is None:
         token = kind.finish(given, token)
     return (token, row_flags) if return_flags else token
 
 
 def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
-            seed: Optional[Integers] = None, position: Integers = 0, *, slot: Optional[Integers] = None,
-            allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None, advance: bool = False,
-            threads: int = 1, dtype: Any = None, stream: Optional[int] = None) -> _core.Call:
+            seed: Optional[Integers] = None, position: Integers = 0, *, index: Optional[Integers] = None,
+            slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
+            advance: bool = False, threads: int = 1, dtype: Any = None, probs: bool = False,
+            stream: Optional[int] = None) -> _core.Call:
     """Check everything once, and draw as often as you like: ``call = prepare(...)``, then ``call()`` for each step.
 
     Arguments are those of sample(). Arrays (logits, parameters, masks, out) are read and written in place at every
@@ -111,10 +129,10 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     params = (temperature, top_k, top_p, min_p, seed, position)
     workspace = None
     if kind.gpu(logits):
-        workspace = kind.zeros(logits, _core.plan(logits, code, 0).device_bytes, "uint8")  # its own: calls may overlap
-        params, slot, stream, workspace = _on_gpu(kind, logits, code, params, slot, stream, workspace)
-    token, row_flags = _outputs(kind, logits, out, False)
-    return _core.prepare(logits, params, slot, allow, token, row_flags, workspace, flags, code, threads, stream, advance)
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, own=True)
+    token, row_flags = _outputs(kind, logits, index, out, False)
+    return _core.prepare(logits, params, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream,
+                         advance)
 
 
 class Candidate(NamedTuple):
@@ -149,7 +167,7 @@ def _fate(number: int) -> str:
 
 def explain(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
             seed: Integers = 0, position: Integers = 0, *, row: int = 0, top: int = 10, slot: Optional[Integers] = None,
-            allow: Optional[Array] = None, flags: int = 0, dtype: Any = None) -> Explanation:
+            allow: Optional[Array] = None, flags: int = 0, dtype: Any = None, probs: bool = False) -> Explanation:
     """What each filter did to one row of a batch, and which ticket won. CPU arrays; slow: for tools and tests.
 
     >>> import numpy, raffle
@@ -161,8 +179,8 @@ def explain(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     if kind.gpu(logits):
         raise ValueError("explain needs logits on the CPU: the tokens are the same")
-    told = _core.explain(logits, (temperature, top_k, top_p, min_p, seed, position), slot, allow, None, None, None, flags,
-                         code, 1, None, row, top)
+    told = _core.explain(logits, (temperature, top_k, top_p, min_p, seed, position), None, slot, allow, None, None, None, flags,
+                         code, probs, 1, None, row, top)
     told["fates"] = {_fate(i): n for i, n in enumerate(told["fates"]) if n or i < len(_FATES)}
     told["top"] = [Candidate(token, logit, _fate(fate), tickets) for token, logit, fate, tickets in told["top"]]
     return Explanation(**told)

@@ -2,12 +2,12 @@
 from typing import Any, Optional, Tuple
 
 from . import _core
-from ._api import Array, Floats, Integers, _on_gpu
+from ._api import Array, Floats, Integers, _on_gpu, _result_shape
 from ._arrays import _CODES, dtype_code, dtype_name, kind_of
 
 
-def _rows(logits: Array, params: Any, slot: Any, allow: Any, flags: int, threads: int, dtype: Any, stream: Any, *,
-          out: Any = None, out_dtype: Any = None, wants_out: bool = False, kept: Any = None, kept_list: Any = None,
+def _rows(logits: Array, params: Any, index: Any, slot: Any, allow: Any, flags: int, threads: int, dtype: Any, probs: bool,
+          stream: Any, *, out: Any = None, out_dtype: Any = None, wants_out: bool = False, kept: Any = None, kept_list: Any = None,
           kept_count: Any = None, return_flags: bool = False, is_mask: bool = False, log: bool = False) -> Any:
     """Calls raffle_softmax or raffle_mask; makes the outputs that are wanted and not given."""
     kind = kind_of(logits)
@@ -15,7 +15,7 @@ def _rows(logits: Array, params: Any, slot: Any, allow: Any, flags: int, threads
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     on_gpu, workspace = kind.gpu(logits), None
     if on_gpu:
-        params, slot, stream, workspace = _on_gpu(kind, logits, code, (*params, 0, 0), slot, stream, None)
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, (*params, 0, 0), index, slot, stream)
     else:
         params = (*params, 0, 0)
     if out is not None and out_dtype is not None:
@@ -26,12 +26,12 @@ def _rows(logits: Array, params: Any, slot: Any, allow: Any, flags: int, threads
             name = _dtype_name(out_dtype)
         else:  # the logits' own, or bits as they are
             name = kind.dtype(given) if code < 0 or given is not logits else "uint16"
-        made = kind.empty(logits, kind.shape(logits), name)
+        made = kind.empty(logits, (*_result_shape(kind, logits, index), kind.shape(logits)[-1]), name)
     if made is not None:
         data, data_code = kind_of(made).logits(made, code if out is None and out_dtype is None else -1)
-    row_flags = kind.empty(logits, kind.shape(logits)[:-1], "uint32") if return_flags else None
-    _core.rows(logits, params, slot, allow, None, row_flags, workspace, flags, code, threads, stream, data, kept, kept_list,
-               kept_count, data_code, is_mask, log)
+    row_flags = kind.empty(logits, _result_shape(kind, logits, index), "uint32") if return_flags else None
+    _core.rows(logits, params, index, slot, allow, None, row_flags, workspace, flags, code, probs, threads, stream, data, kept,
+               kept_list, kept_count, data_code, is_mask, log)
     if out is None and made is not None:
         made = kind.finish(given, made)
     return (made, row_flags) if return_flags else made
@@ -46,10 +46,10 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def softmax(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0, *,
-            slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, log: bool = False,
+            index: Optional[Integers] = None, slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, log: bool = False,
             out: Optional[Array] = None, out_dtype: Any = None, return_flags: bool = False, threads: int = 1,
-            dtype: Any = None, stream: Optional[int] = None) -> Any:
-    """The probabilities that sample() draws from.
+            dtype: Any = None, probs: bool = False, stream: Optional[int] = None) -> Any:
+    """The probabilities that sample() draws from. Of probabilities (probs=True): renormalised after the filters.
 
     Without filters that is softmax(logits / temperature); with top_k, top_p, min_p or a mask the survivors share 1 and
     the others are 0. Temperature 0 gives 1 at the best token. A row without any token is 0 everywhere.
@@ -64,26 +64,26 @@ def softmax(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     >>> raffle.softmax(logits, top_k=2).round(4)
     array([[0.6667, 0.3333, 0.    , 0.    ]], dtype=float32)
     """
-    return _rows(logits, (temperature, top_k, top_p, min_p), slot, allow, flags, threads, dtype, stream, out=out,
+    return _rows(logits, (temperature, top_k, top_p, min_p), index, slot, allow, flags, threads, dtype, probs, stream, out=out,
                  out_dtype=out_dtype, wants_out=True, return_flags=return_flags, log=log)
 
 
 def mask(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0, *,
-         slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
-         return_flags: bool = False, threads: int = 1, dtype: Any = None, stream: Optional[int] = None) -> Any:
-    """The logits, with -inf at tokens that sample() cannot draw.
+         index: Optional[Integers] = None, slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
+         return_flags: bool = False, threads: int = 1, dtype: Any = None, probs: bool = False, stream: Optional[int] = None) -> Any:
+    """The logits, with -inf (probabilities: 0) at tokens that sample() cannot draw.
 
     >>> import numpy, raffle
     >>> raffle.mask(numpy.array([[2.0, 1.0, 3.0, 0.0]], numpy.float32), top_k=2)
     array([[  2., -inf,   3., -inf]], dtype=float32)
     """
-    return _rows(logits, (temperature, top_k, top_p, min_p), slot, allow, flags, threads, dtype, stream, out=out,
+    return _rows(logits, (temperature, top_k, top_p, min_p), index, slot, allow, flags, threads, dtype, probs, stream, out=out,
                  wants_out=True, return_flags=return_flags, is_mask=True)
 
 
 def kept(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0, *,
-         slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, threads: int = 1,
-         dtype: Any = None, stream: Optional[int] = None) -> Any:
+         index: Optional[Integers] = None, slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, threads: int = 1,
+         dtype: Any = None, probs: bool = False, stream: Optional[int] = None) -> Any:
     """The tokens that sample() can draw, as int32 words with a bit per token: what `allow` takes.
 
     >>> import numpy, raffle
@@ -92,14 +92,14 @@ def kept(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: F
     """
     kind = kind_of(logits)
     shape = kind.shape(logits)
-    words = kind.empty(kind.logits(logits, -1)[0], (*shape[:-1], (shape[-1] + 31) // 32), "int32")
-    _rows(logits, (temperature, top_k, top_p, min_p), slot, allow, flags, threads, dtype, stream, kept=words, is_mask=True)
+    words = kind.empty(kind.logits(logits, -1)[0], (*_result_shape(kind, logits, index), (shape[-1] + 31) // 32), "int32")
+    _rows(logits, (temperature, top_k, top_p, min_p), index, slot, allow, flags, threads, dtype, probs, stream, kept=words, is_mask=True)
     return kind.finish(logits, words)
 
 
 def kept_list(logits: Array, room: int, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0,
-              min_p: Floats = 0.0, *, slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0,
-              threads: int = 1, dtype: Any = None, stream: Optional[int] = None) -> Tuple[Any, Any]:
+              min_p: Floats = 0.0, *, index: Optional[Integers] = None, slot: Optional[Integers] = None,
+              allow: Optional[Array] = None, flags: int = 0, threads: int = 1, dtype: Any = None, probs: bool = False, stream: Optional[int] = None) -> Tuple[Any, Any]:
     """(ids, count): the first `room` ids of the tokens that sample() can draw, ascending, and how many there are.
 
     Entries of `ids` beyond a row's count are undefined.
@@ -113,8 +113,8 @@ def kept_list(logits: Array, room: int, temperature: Floats = 1.0, top_k: Intege
         raise ValueError(f"room is {room}: must be at least 1")
     kind = kind_of(logits)
     inner = kind.logits(logits, -1)[0]
-    shape = kind.shape(logits)
-    ids, count = kind.empty(inner, (*shape[:-1], room), "int32"), kind.empty(inner, shape[:-1], "int32")
-    _rows(logits, (temperature, top_k, top_p, min_p), slot, allow, flags, threads, dtype, stream, kept_list=ids,
+    shape = _result_shape(kind, logits, index)
+    ids, count = kind.empty(inner, (*shape, room), "int32"), kind.empty(inner, shape, "int32")
+    _rows(logits, (temperature, top_k, top_p, min_p), index, slot, allow, flags, threads, dtype, probs, stream, kept_list=ids,
           kept_count=count, is_mask=True)
     return kind.finish(logits, ids), kind.finish(logits, count)

@@ -121,13 +121,13 @@ class Sampler:
         if on_gpu:
             slot = kind.cast(slot, "int32")
             stream = kind.stream(logits) if stream is None else stream
-            plan = _core.plan(logits, code, 0)
+            plan = _core.plan(logits, code, -1, 0)
             workspace = self._workspaces.get(plan)
             if workspace is None:
                 workspace = self._workspaces[plan] = kind.zeros(logits, plan.device_bytes, "uint8")
         elif isinstance(slot, (list, tuple)):
             slot = self._slots(slot)
-        token, row_flags = _outputs(kind, logits, out, return_flags)
+        token, row_flags = _outputs(kind, logits, None, out, return_flags)
         return kind, logits, code, slot, token, row_flags, workspace, stream
 
     def _slots(self, slot: Any) -> Any:
@@ -141,7 +141,8 @@ class Sampler:
         kind, inner, code, slot, token, row_flags, workspace, stream = self._call(logits, slot, out, return_flags, stream)
         if slot is None:
             slot = self._first(kind.shape(inner))
-        _core.sample(inner, self._params, slot, allow, token, row_flags, workspace, self.flags, code, self.threads, stream, True)
+        _core.sample(inner, self._params, None, slot, allow, token, row_flags, workspace, self.flags, code, 0, self.threads, stream,
+                     True)
         if out is None:
             token = kind.finish(logits, token)
         return (token, row_flags) if return_flags else token
@@ -152,8 +153,8 @@ class Sampler:
         kind, inner, code, slot, token, row_flags, workspace, stream = self._call(logits, slot, out, False, stream)
         if slot is None:
             slot = self._first(kind.shape(inner))
-        return _core.prepare(inner, self._params, slot, allow, token, row_flags, workspace, self.flags, code, self.threads,
-                             stream, True)
+        return _core.prepare(inner, self._params, None, slot, allow, token, row_flags, workspace, self.flags, code, 0,
+                             self.threads, stream, True)
 
     def _first(self, shape: Any) -> Any:
         """Slots 0 .. rows - 1."""

@@ -10,8 +10,9 @@ int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     Py_ssize_t count = PyTuple_Size(arguments) - more;
     PyObject *ours = PyTuple_GetSlice(arguments, 0, count > 0 ? count : 0);
     if (!ours) return -1;
-    int good = PyArg_ParseTuple(ours, "OO!OOOOOIiiO", &a->logits, &PyTuple_Type, &a->params, &a->slot, &a->allow, &a->token,
-                                &a->row_flags, &a->workspace, &a->flags, &a->dtype, &a->threads, &a->stream);
+    int good = PyArg_ParseTuple(ours, "OO!OOOOOOIiiiO", &a->logits, &PyTuple_Type, &a->params, &a->index, &a->slot, &a->allow,
+                                &a->token, &a->row_flags, &a->workspace, &a->flags, &a->dtype, &a->input, &a->threads,
+                                &a->stream);
     Py_DECREF(ours); /* `arguments` has the same objects */
     return good ? 0 : -1;
 }
@@ -30,7 +31,8 @@ int batch_dtype(const array_view *v, const char *name, int wanted) {
     return -1;
 }
 
-static int logits_take(PyObject *object, int dtype, void *stream, array_view *v, raffle_plan_desc *desc) {
+/* The logits, and all of their plan's description but rows_max. */
+static int logits_take(PyObject *object, int dtype, int input, void *stream, array_view *v, raffle_plan_desc *desc) {
     if (array_take(object, "logits", stream ? (int64_t)(intptr_t)stream : 1, v)) return -1;
     int found = batch_dtype(v, "logits", dtype);
     if (found < 0) return -1;
@@ -43,38 +45,76 @@ static int logits_take(PyObject *object, int dtype, void *stream, array_view *v,
         PyErr_SetString(PyExc_ValueError, "logits have a stride along the vocabulary: the tokens of a row must be contiguous");
         return -1;
     }
-    if (v->ndim == 2 && rows > 1 && vocab > 0 && v->stride[0] == 0) {
-        PyErr_SetString(PyExc_ValueError, "logits are one row that is repeated (stride 0): copy the rows");
-        return -1;
-    }
     *desc = raffle_plan_desc_init();
     desc->dtype = found;
     desc->vocab = vocab;
+    desc->input = input;
     if (array_on_gpu(v)) {
         desc->backend = RAFFLE_CUDA;
         desc->device = v->device.id;
-        desc->rows_max = 16;
-        while (desc->rows_max < rows) desc->rows_max *= 2; /* few plans for many batch sizes */
     }
     return 0;
+}
+
+/* Few plans for many batch sizes. */
+static void desc_rows(raffle_plan_desc *desc, int64_t rows) {
+    if (desc->backend != RAFFLE_CUDA) return;
+    desc->rows_max = 16;
+    while (desc->rows_max < rows) desc->rows_max *= 2;
 }
 
 PyObject *core_plan(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *logits;
-    int dtype;
-    long long rows_max;
+    int dtype, input;
+    long long rows;
     array_view view;
     raffle_plan_desc desc;
     plan_object *plan = NULL;
     memset(&view, 0, sizeof view);
-    if (!PyArg_ParseTuple(arguments, "OiL", &logits, &dtype, &rows_max)) return NULL;
-    if (logits_take(logits, dtype, (void *)-1, &view, &desc) == 0) {
-        while (desc.rows_max && desc.rows_max < rows_max) desc.rows_max *= 2;
+    if (!PyArg_ParseTuple(arguments, "OiLi", &logits, &dtype, &rows, &input)) return NULL;
+    if (logits_take(logits, dtype, input, (void *)-1, &view, &desc) == 0) {
+        desc_rows(&desc, rows >= 0 ? rows : view.ndim == 2 ? view.shape[0] : 1);
         plan = plan_get(&desc);
     }
     array_release(&view);
     return (PyObject *)plan;
+}
+
+/* Which row each result is of: as the caller says, or all of one row that is repeated with stride 0. */
+static int index_take(batch *b, PyObject *object) {
+    const array_view *v = &b->logits_view;
+    b->one_row = v->ndim == 1;
+    b->rows = b->one_row ? 1 : v->shape[0];
+    b->logits.data = v->data;
+    b->logits.row_stride = b->rows > 1 ? v->stride[0] : 0;
+    if (object != Py_None) {
+        if (b->one_row) {
+            PyErr_SetString(PyExc_ValueError, "index is for logits [rows, vocab]");
+            return -1;
+        }
+        if (param_take(&b->index, object, "index", PARAM_I32, -1, &v->device)) return -1;
+        if (b->index.scalar) {
+            PyErr_SetString(PyExc_ValueError, "index must have an entry per result");
+            return -1;
+        }
+        b->logits.data_rows = b->rows;
+        b->rows = b->index.count;
+    } else if (b->rows > 1 && v->stride[0] == 0 && v->shape[1] > 0) {
+        if (array_on_gpu(v)) {
+            PyErr_SetString(PyExc_ValueError, "logits are one row that is repeated (stride 0): give the row, and index");
+            return -1;
+        }
+        b->index.name = "index";
+        b->index.made = calloc((size_t)b->rows, sizeof(int32_t));
+        b->index.data = b->index.made;
+        b->index.count = b->rows;
+        b->logits.data_rows = 1;
+        if (!b->index.made) return PyErr_NoMemory(), -1;
+    }
+    if (b->logits.data_rows && b->logits.data_rows < 2) b->logits.row_stride = 0;
+    b->logits.rows = b->rows;
+    return 0;
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------------------- */
@@ -176,12 +216,13 @@ static int params_on_cpu(batch *b) {
     }
     b->params.slot = b->slot.data;
     b->params.slots = b->slots;
+    b->logits.row_index = b->index.data;
     return 0;
 }
 
 /* ---- parameters on a GPU ------------------------------------------------------------------------------------------ */
 
-size_t batch_upload_bytes(int64_t rows_max) { return (size_t)rows_max * 8 * (PARAM_COUNT + 1); }
+size_t batch_upload_bytes(int64_t rows_max) { return (size_t)rows_max * 8 * (PARAM_COUNT + 2); }
 
 /* Where parameters that the host gave will be: behind the plan's workspace. */
 static void *upload_place(const batch *b, int which) {
@@ -218,6 +259,7 @@ static int params_on_gpu(batch *b) {
         params_point(b, i, !p->data || p->on_gpu ? p->data : upload_place(b, i));
     }
     b->params.slot = !b->slot.data || b->slot.on_gpu ? b->slot.data : upload_place(b, PARAM_COUNT);
+    b->logits.row_index = !b->index.data || b->index.on_gpu ? b->index.data : upload_place(b, PARAM_COUNT + 1);
     b->params.slots = b->slots;
     return 0;
 }
@@ -227,8 +269,8 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
     int count = 0, device = b->plan->desc.device;
     void *stream = b->launch.stream;
     const char *wrong = NULL;
-    for (int i = 0; i <= PARAM_COUNT && !wrong; ++i) {
-        const param *p = i < PARAM_COUNT ? &b->param[i] : &b->slot;
+    for (int i = 0; i < PARAM_COUNT + 2 && !wrong; ++i) {
+        const param *p = i < PARAM_COUNT ? &b->param[i] : i == PARAM_COUNT ? &b->slot : &b->index;
         if (!p->data || p->on_gpu) continue;
         size_t bytes = param_size(p->type);
         if (p->scalar) {
@@ -373,15 +415,11 @@ static int build(batch *b, const batch_arguments *a) {
     void *stream = a->stream == Py_None ? NULL : PyLong_AsVoidPtr(a->stream);
     if (PyErr_Occurred()) return -1;
     b->logits_object = a->logits;
-    if (logits_take(a->logits, a->dtype, stream, v, &desc)) return -1;
+    if (logits_take(a->logits, a->dtype, a->input, stream, v, &desc) || index_take(b, a->index)) return -1;
     if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
+    desc_rows(&desc, b->rows);
     b->plan = plan_get(&desc);
     if (!b->plan) return -1;
-    b->one_row = v->ndim == 1;
-    b->rows = b->one_row ? 1 : v->shape[0];
-    b->logits.data = v->data;
-    b->logits.rows = b->rows;
-    b->logits.row_stride = b->rows > 1 ? v->stride[0] : 0;
     b->params.flags = a->flags;
     b->threads = a->threads;
     if (a->threads < 1 || a->threads > BATCH_THREADS_MAX) {
@@ -427,6 +465,7 @@ void batch_release(batch *b) {
     array_release(&b->workspace_view);
     for (int i = 0; i < PARAM_COUNT; ++i) param_release(&b->param[i]);
     param_release(&b->slot);
+    param_release(&b->index);
     free(b->host);
     free(b->packed);
     b->host = b->packed = NULL;

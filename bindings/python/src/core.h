@@ -115,7 +115,7 @@ typedef struct batch {
     raffle_result result;
     raffle_launch launch;
     array_view logits_view, allow_view, token_view, row_flags_view, workspace_view;
-    param param[PARAM_COUNT], slot;
+    param param[PARAM_COUNT], slot, index;
     void *host;   /* scalars written out per slot */
     void *packed; /* a bool mask as bits */
     int uploaded; /* 1: the parameters are on the GPU already */
@@ -129,9 +129,10 @@ typedef struct batch {
 /* The arguments of a call on rows, as Python hands them over: borrowed references, None for nothing. */
 typedef struct batch_arguments {
     PyObject *logits, *params; /* params: a tuple in the order of PARAM_... */
-    PyObject *slot, *allow, *token, *row_flags, *workspace;
+    PyObject *index, *slot, *allow, *token, *row_flags, *workspace;
     unsigned int flags;
     int dtype; /* raffle_dtype that 16-bit integers are to be read as, or -1 */
+    int input; /* raffle_input */
     int threads;
     PyObject *stream; /* a CUDA stream's address; None: the current one of the logits' package */
 } batch_arguments;
@@ -155,7 +156,7 @@ int batch_dtype(const array_view *view, const char *name, int wanted);
 /* Borrows an array that lies beside the logits: on their device, with their rows, and `per_line` further axes. */
 int batch_take_beside(const batch *b, PyObject *object, const char *name, int per_line, int written, array_view *view);
 
-/* plan(logits, dtype, rows_max) -> Plan: the plan that a call on these logits uses */
+/* plan(logits, dtype, rows, input) -> Plan: the plan that a call on these logits uses; rows -1: theirs */
 PyObject *core_plan(PyObject *module, PyObject *arguments);
 
 /* ---- sample.c, explain.c, probs.c -------------------------------------------------------------------------- */

@@ -21,11 +21,13 @@ static raffle_status rows_run(const batch *b, const raffle_launch *launch, raffl
 static int rows_overlap(const batch *b, const array_view *out) {
     const array_view *in = &b->logits_view;
     int64_t in_bytes = in->dtype.bits / 8, out_bytes = out->dtype.bits / 8, vocab = b->plan->desc.vocab;
-    int64_t in_step = b->rows > 1 ? in->stride[0] * in_bytes : 0, out_step = b->rows > 1 ? out->stride[0] * out_bytes : 0;
-    int64_t in_row = vocab * in_bytes, out_row = vocab * out_bytes, last = b->rows - 1;
-    if (b->rows == 0 || (in->data == out->data && in_step == out_step && in_bytes == out_bytes)) return 0;
-    const char *in_low = in->data + (in_step < 0 ? in_step * last : 0), *out_low = out->data + (out_step < 0 ? out_step * last : 0);
-    const char *in_end = in->data + (in_step > 0 ? in_step * last : 0) + in_row;
+    int64_t in_rows = in->ndim == 2 ? in->shape[0] : 1, in_last = in_rows - 1, last = b->rows - 1;
+    int64_t in_step = in_rows > 1 ? in->stride[0] * in_bytes : 0, out_step = b->rows > 1 ? out->stride[0] * out_bytes : 0;
+    int64_t in_row = vocab * in_bytes, out_row = vocab * out_bytes;
+    if (b->rows == 0 || in_rows == 0) return 0;
+    if (in->data == out->data && in_step == out_step && in_bytes == out_bytes && !b->logits.row_index) return 0;
+    const char *in_low = in->data + (in_step < 0 ? in_step * in_last : 0), *out_low = out->data + (out_step < 0 ? out_step * last : 0);
+    const char *in_end = in->data + (in_step > 0 ? in_step * in_last : 0) + in_row;
     const char *out_end = out->data + (out_step > 0 ? out_step * last : 0) + out_row;
     if (in_end <= out_low || out_end <= in_low) return 0;
     if (in_step != out_step || in_step == 0) return 1;

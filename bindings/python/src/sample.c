@@ -60,7 +60,8 @@ typedef struct call_object {
 PyTypeObject *call_type;
 
 /* A prepared call reads arrays anew at every run, so what would have to be converted is refused. */
-static int call_check(const batch *b, PyObject *params) {
+static int call_check(const batch *b, PyObject *call_arguments) {
+    PyObject *params = PyTuple_GetItem(call_arguments, 1);
     for (int i = 0; i < PARAM_COUNT; ++i)
         if (b->param[i].made && array_check(PyTuple_GetItem(params, i))) {
             PyErr_Format(PyExc_TypeError, "%s: a prepared call reads arrays in place, so this one must be contiguous and %s",
@@ -68,6 +69,10 @@ static int call_check(const batch *b, PyObject *params) {
                                                                                                                   : "uint64");
             return -1;
         }
+    if (b->index.made && array_check(PyTuple_GetItem(call_arguments, 2))) {
+        PyErr_SetString(PyExc_TypeError, "index: a prepared call reads it in place, so it must be contiguous and int32");
+        return -1;
+    }
     if (b->packed) {
         PyErr_SetString(PyExc_TypeError, "allow: a prepared call reads it in place, so give bits, as raffle.pack_mask makes them");
         return -1;
@@ -85,7 +90,7 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
     Py_INCREF(arguments);
     call->arguments = arguments;
     call->advance = last_is_true(arguments);
-    if (batch_build(b, &a) || call_check(b, a.params) || (call->advance && !advance_check(b))) {
+    if (batch_build(b, &a) || call_check(b, arguments) || (call->advance && !advance_check(b))) {
         Py_DECREF((PyObject *)call);
         return NULL;
     }
@@ -123,7 +128,7 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
     int status = sample_advance(b, call->advance);
     call->running = 0;
     if (status) return NULL;
-    PyObject *token = PyTuple_GetItem(call->arguments, 4);
+    PyObject *token = PyTuple_GetItem(call->arguments, 5);
     Py_INCREF(token);
     return token;
 }

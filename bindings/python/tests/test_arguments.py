@@ -32,6 +32,12 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(slot=0), ValueError, "slot must have an entry per row"),
     (dict(slot=[0, 0, 0]), ValueError, "no parameter is an array of slots"),
     (dict(slot=[0, 0, 0], seed=[1, 2], position=[1, 2, 3]), ValueError, "position has 3 entries where another parameter has 2"),
+    (dict(index=[0, 3]), ValueError, "row_index of row 1 is 3: must be 0 to 2"),
+    (dict(index=[0, -1]), ValueError, "row_index of row 1 is -1"),
+    (dict(index=1), ValueError, "index must have an entry per result"),
+    (dict(index=[0.5]), TypeError, "index must be an integer"),
+    (dict(index=[0, 1], seed=[1, 2, 3]), ValueError, "seed has 3 entries: must be 2"),
+    (dict(probs=True, temperature=0.5), ValueError, "temperature"),
     (dict(flags=64), ValueError, "params.flags has unknown bits: 0x40"),
     (dict(threads=0), ValueError, "threads is 0: must be 1 to 256"),
     (dict(threads=1000), ValueError, "threads is 1000"),
@@ -53,7 +59,8 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(out=(np.zeros(3, np.int32), np.zeros(3, np.float32))), TypeError, "row_flags has dtype float32"),
 ])
 def test_parameters(words, error, sentence):
-    out = words.pop("out", np.full(3, 77, np.int32))
+    rows = len(words["index"]) if isinstance(words.get("index"), list) else 3
+    out = words.pop("out", np.full(rows, 77, np.int32))
     with pytest.raises(error, match=sentence.replace("(", r"\(")):
         raffle.sample(GOOD, out=out, **words)
     if isinstance(out, np.ndarray) and out.dtype == np.int32:
@@ -77,7 +84,6 @@ def test_read_only_output():
     (np.zeros((1, 2**21 + 1), np.float16), ValueError, "vocab is 2097153"),
     (np.zeros((3, 16), np.float32)[:, ::2], ValueError, "stride along the vocabulary"),
     (np.asfortranarray(np.zeros((3, 8), np.float32)), ValueError, "stride along the vocabulary"),
-    (np.broadcast_to(np.zeros(8, np.float32), (3, 8)), ValueError, "repeated"),
     ([[1.0, 2.0]], TypeError, "logits must be an array"),
     (None, TypeError, "logits must be an array"),
     ("text", TypeError, "logits must be an array"),

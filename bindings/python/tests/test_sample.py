@@ -229,3 +229,37 @@ def test_the_law():
     rows = np.tile(np.log(probability).astype(np.float32), (40000, 1))
     count = np.bincount(raffle.sample(rows, seed=2026), minlength=4)
     assert ((count - 40000 * probability) ** 2 / (40000 * probability)).sum() < 16.3  # chi-square, 3 degrees, p = 0.001
+
+
+def test_rows_shared_by_results(logits):
+    index = [2, 2, 2, 0, 4, 4, 1]
+    seeds = list(range(50, 57))
+    wanted = raffle.sample(logits[index], 0.8, top_p=0.9, seed=seeds)
+    assert (raffle.sample(logits, 0.8, top_p=0.9, seed=seeds, index=index) == wanted).all()
+    assert (raffle.sample(logits, 0.8, top_p=0.9, seed=seeds, index=np.array(index)) == wanted).all()
+    assert (raffle.sample(logits, 0.8, top_p=0.9, seed=50, index=index, threads=2) == wanted).all()
+    assert (raffle.sample(np.broadcast_to(logits[0], (50, VOCAB)), seed=3) == raffle.sample(logits, index=[0] * 50, seed=3)).all()
+    assert (raffle.softmax(logits, index=index, top_k=5) == raffle.softmax(logits, top_k=5)[index]).all()
+    assert raffle.sample(logits, index=[], seed=1).shape == (0,)
+    with pytest.raises(ValueError, match="index is for logits"):
+        raffle.sample(logits[0], index=[0])
+    with pytest.raises(ValueError, match="overlap"):
+        raffle.softmax(logits, index=[0, 1, 2, 3, 4], out=logits)
+    call = raffle.prepare(logits, index=index, seed=50, advance=True)
+    assert (call() == raffle.sample(logits, index=index, seed=50)).all()
+
+
+def test_probabilities(logits):
+    probability = raffle.softmax(logits)
+    draws = np.array([raffle.sample(probability, top_k=8, top_p=0.9, min_p=0.01, probs=True, seed=s) for s in range(40)])
+    kept = np.unpackbits(raffle.kept(logits, top_k=8, top_p=0.9, min_p=0.01).view(np.uint8), axis=-1, bitorder="little")
+    assert kept[np.arange(ROWS)[None], draws].all() and len(set(draws[:, 0].tolist())) > 1
+    weights = probability * np.float32(1024)
+    assert (raffle.sample(weights, probs=True, seed=3) == raffle.sample(probability, probs=True, seed=3)).all()
+    again = raffle.softmax(probability, top_k=5, probs=True)
+    assert np.abs(again.sum(1) - 1).max() < 1e-6 and ((again > 0).sum(1) == 5).all()
+    masked = raffle.mask(probability, top_k=5, probs=True)
+    assert np.array_equal(masked, np.where(again > 0, probability, 0))
+    rows = np.array([[0.5, -1, 0.5], [0, 0, 0]], np.float32)
+    token, flags = raffle.sample(rows, probs=True, seed=1, return_flags=True)
+    assert flags.tolist() == [raffle.ROW_NAN, raffle.ROW_EMPTY] and token[0] in (0, 2) and token[1] == -1
