@@ -289,7 +289,7 @@ def step_python():
     started = time.time()
     must("build the wheel", [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels,
                              "--config-settings=cmake.define.RAFFLE_CUDA=OFF", "--config-settings=cmake.define.RAFFLE_WERROR=ON",
-                             ROOT / "bindings/python"])
+                             f"--config-settings=build-dir={ROOT}/build/wheel", ROOT / "bindings/python"])
     wheel = next(wheels.glob("*.whl"))
     print(f"   built {wheel.name} ({time.time() - started:.0f} s)", flush=True)
     must("install the wheel", [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--force-reinstall", wheel])

@@ -66,11 +66,10 @@ def _tensor(logits: torch.Tensor, value: Optional[Number], dtype: torch.dtype) -
     if value is None:
         return None
     if isinstance(value, torch.Tensor):
-        if value.ndim == 0:
-            value = value.expand(rows)
-        if value.dtype != dtype and dtype == torch.int32:
-            value = value.clamp(-(2**31), 2**31 - 1)
-        return value.to(logits.device, dtype, non_blocking=True).contiguous()
+        given: torch.Tensor = value if value.ndim else value.expand(rows)
+        if given.dtype != dtype and dtype == torch.int32:
+            given = given.clamp(-(2**31), 2**31 - 1)
+        return given.to(logits.device, dtype, non_blocking=True).contiguous()
     return torch.full((rows,), value, dtype=dtype, device=logits.device)
 
 
