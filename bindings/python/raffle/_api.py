@@ -92,9 +92,8 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     workspace = None
     if kind.gpu(logits):
         params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream)
-    if out is None and not return_flags:
-        token = kind.empty(logits, _result_shape(kind, logits, index), "int32")
-        row_flags = None
+    if out is None and index is None and not return_flags:
+        token, row_flags = kind.tokens(logits), None
     else:
         token, row_flags = _outputs(kind, logits, index, out, return_flags)
     _core.sample(logits, params, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream, False)

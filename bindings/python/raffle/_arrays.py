@@ -65,6 +65,10 @@ class Kind:
             raise TypeError("without numpy only tokens and row flags can be made for these logits: give out=")
         return array.array("i" if dtype == "int32" else "I", bytes(4 * (shape[0] if shape else 1)))
 
+    def tokens(self, logits: Any) -> Any:
+        """A new output of sample(): the usual case of empty(), which calls are quicker for."""
+        return self.empty(logits, self.shape(logits)[:-1], "int32")
+
     def finish(self, logits: Any, out: Any) -> Any:
         """The output as the caller's kind."""
         return out
@@ -112,15 +116,22 @@ class Torch(Kind):
         self._dtypes = {"int32": torch.int32, "uint32": torch.int32, "float32": torch.float32, "uint64": torch.int64,
                         "uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16}
         self._empty = torch.empty
+        self._int32 = torch.int32
+        self._cpu = torch.device("cpu")  # making one takes longer than a draw
         self._workspaces: Dict[Any, Any] = {}
         self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
 
     def gpu(self, logits: Any) -> Any:
-        if logits.is_cuda:
-            return True
-        if logits.device.type != "cpu":
+        if logits.is_cpu:
+            return False
+        if not logits.is_cuda:
             raise ValueError(f"logits are on {logits.device}: must be on the CPU or a CUDA GPU")
-        return False
+        return True
+
+    def tokens(self, logits: Any) -> Any:
+        if logits.ndim != 2:
+            return self.empty(logits, logits.shape[:-1], "int32")
+        return self._empty(len(logits), dtype=self._int32, device=self._cpu if logits.is_cpu else logits.device)
 
     def shape(self, logits: Any) -> Any:
         return logits.shape

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""bench.py - raffle from Python beside torch, and flashinfer, vllm and llama-cpp-python where they can be imported.
+
+    PYTHONPATH=build-python/python python3 bench/python/bench.py [--quick] [--csv FILE] [--plot FILE] [--overhead-only]
+
+Two parts in one run. Overhead: processor time of a call that has next to nothing to draw from, against its limits (10 us
+for a plain call, 3 us for a prepared one); the run fails where they are not met. Routes: microseconds per call for each
+sampler that is here, on the CPU and, where torch sees one, on a GPU (CUDA events, inputs in turn). Numbers are medians;
+each repetition goes through all samplers, so that a busy neighbour hits all of them.
+"""
+import argparse
+import csv
+import importlib
+import itertools
+import platform
+import statistics
+import sys
+import time
+
+import numpy as np
+import raffle
+
+PLAIN_LIMIT, PREPARED_LIMIT = 10.0, 3.0  # microseconds
+ROUTES = {
+    "greedy": dict(temperature=0.0),
+    "no filter": dict(temperature=0.8),
+    "top-k 50 + top-p 0.9": dict(temperature=0.8, top_k=50, top_p=0.9),
+    "top-p 0.9": dict(temperature=0.8, top_p=0.9),
+    "min-p 0.05": dict(temperature=0.8, min_p=0.05),
+}
+
+
+def optional(name):
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - an import can fail in many ways, and then the peer is left out
+        print(f"   {name} is left out: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+        return None
+
+
+# ---- overhead ------------------------------------------------------------------------------------
+
+def best(function, calls):
+    """The quickest of 15 series of calls, in microseconds of this thread's processor time per call: what a call costs,
+    and not what a busy machine takes from it."""
+    function()
+    series = []
+    for _ in range(15):
+        started = time.thread_time()
+        for _ in range(calls):
+            function()
+        series.append((time.thread_time() - started) / calls * 1e6)
+    return min(series)
+
+
+def overhead(torch, calls):
+    """Lines (kind, what, microseconds, limit)."""
+    words = dict(temperature=0.8, top_k=4, seed=1)
+    kinds = {"numpy": np.zeros((1, 8), np.float32)}
+    if torch:
+        kinds["torch cpu"] = torch.zeros(1, 8)
+        if torch.cuda.is_available() and raffle.cuda_available()[0]:
+            kinds["torch cuda"] = torch.zeros(1, 8, device="cuda")
+    lines = []
+    for kind, row in kinds.items():
+        out = raffle.sample(row, **words)
+        lists = dict(temperature=[0.8], top_k=[4], top_p=[0.9], seed=[1], position=[0])
+        series = calls if kind != "torch cuda" else min(calls, 500)  # a stream takes about a thousand launches
+        lines.append((kind, "sample", best(lambda: raffle.sample(row, **words), series), PLAIN_LIMIT))
+        lines.append((kind, "sample, out=", best(lambda: raffle.sample(row, out=out, **words), series), PLAIN_LIMIT))
+        lines.append((kind, "sample, lists", best(lambda: raffle.sample(row, **lists), series), None))
+        lines.append((kind, "prepared", best(raffle.prepare(row, **words), series), PREPARED_LIMIT))
+        lines.append((kind, "prepared, advance", best(raffle.prepare(row, advance=True, **words), series), None))
+        sampler = raffle.Sampler(1, like=row)
+        sampler.add(**words)
+        lines.append((kind, "Sampler.sample", best(lambda: sampler.sample(row), series), None))
+    return lines
+
+
+# ---- samplers --------------------------------------------------------------------------------------
+
+def torch_sampler(torch):
+    """What people write: sort where there is a filter, then softmax and multinomial."""
+
+    def draw(logits, temperature, top_k=0, top_p=1.0, min_p=0.0):
+        if temperature == 0:
+            return logits.argmax(-1)
+        scaled = logits.float() / temperature
+        if top_k:
+            scaled = scaled.masked_fill(scaled < scaled.topk(top_k).values[..., -1:], -torch.inf)
+        if top_p < 1:
+            ordered, order = scaled.sort(dim=-1, descending=True)
+            probability = ordered.softmax(-1)
+            ordered = ordered.masked_fill(probability.cumsum(-1) - probability >= top_p, -torch.inf)
+            scaled = torch.full_like(scaled, -torch.inf).scatter(-1, order, ordered)
+        probability = scaled.softmax(-1)
+        if min_p:
+            probability = probability * (probability >= min_p * probability.amax(-1, keepdim=True))
+        return torch.multinomial(probability, 1)
+
+    return draw
+
+
+def flashinfer_sampler(flashinfer):
+    sampling = flashinfer.sampling
+
+    def draw(logits, temperature, top_k=0, top_p=1.0, min_p=0.0):
+        if temperature == 0:
+            return None
+        logits = logits.float()
+        if top_k:
+            return sampling.top_k_top_p_sampling_from_logits(logits / temperature, top_k, top_p)
+        probability = sampling.softmax(logits, temperature)
+        if top_p < 1:
+            return sampling.top_p_sampling_from_probs(probability, top_p)
+        if min_p:
+            return sampling.min_p_sampling_from_probs(probability, min_p)
+        return sampling.sampling_from_probs(probability)
+
+    return draw
+
+
+def vllm_sampler(torch, vllm):
+    apply = importlib.import_module("vllm.v1.sample.ops.topk_topp_sampler")
+
+    def draw(logits, temperature, top_k=0, top_p=1.0, min_p=0.0):
+        if temperature == 0:
+            return logits.argmax(-1)
+        if min_p:
+            return None
+        scaled = logits.float() / temperature
+        rows = logits.shape[0]
+        k = torch.full((rows,), top_k, device=logits.device) if top_k else None
+        p = torch.full((rows,), top_p, device=logits.device) if top_p < 1 else None
+        scaled = apply.apply_top_k_top_p(scaled, k, p)
+        return apply.random_sample(scaled.softmax(-1, dtype=torch.float32), {})
+
+    return draw
+
+
+def llama_sampler(llama, vocab):
+    """One row at a time, through the C functions of llama-cpp-python; its candidates are filled each time."""
+    array = (llama.llama_token_data * vocab)()
+    view = np.ctypeslib.as_array(array)
+
+    def draw(logits, temperature, top_k=0, top_p=1.0, min_p=0.0):
+        chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
+        if temperature == 0:
+            llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_greedy())
+        else:
+            if top_k:
+                llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_top_k(top_k))
+            if top_p < 1:
+                llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_top_p(top_p, 1))
+            if min_p:
+                llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_min_p(min_p, 1))
+            llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_temp(temperature))
+            llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_dist(1))
+        for row in logits:
+            view["id"], view["logit"], view["p"] = np.arange(vocab), row, 0
+            candidates = llama.llama_token_data_array(array, vocab, -1, False)
+            llama.llama_sampler_apply(chain, candidates)
+        llama.llama_sampler_free(chain)
+        return candidates.selected
+
+    return draw
+
+
+# ---- routes ----------------------------------------------------------------------------------------
+
+def make_rows(rows, vocab):
+    """Like a language model's: normal, and 20 tokens 8 to 12 higher."""
+    rng = np.random.default_rng(1)
+    logits = rng.normal(0, 2.5, (rows, vocab)).astype(np.float32)
+    for row in logits:
+        row[rng.integers(0, vocab, 20)] = rng.uniform(8, 12, 20)
+    return logits
+
+
+def timed_cpu(function):
+    started = time.perf_counter()
+    function()
+    return (time.perf_counter() - started) * 1e6
+
+
+def timed_gpu(torch, function, calls=10):
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(calls):
+        function()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1000 / calls
+
+
+def compare(samplers, inputs, repetitions, clock):
+    """Lines (route, sampler, microseconds). `inputs`: sampler name -> rows in its own kind, in turn."""
+    lines = []
+    for route, words in ROUTES.items():
+        times = {name: [] for name in samplers}
+        for step in range(repetitions + 1):
+            for name, draw in samplers.items():
+                rows = inputs[name][step % len(inputs[name])]
+                if times[name] is None:
+                    continue
+                took = clock(lambda: draw(rows, **words))
+                if step == 0 and draw(rows, **words) is None:
+                    times[name] = None  # this sampler has no such route
+                elif step:
+                    times[name].append(took)
+        lines += [(route, name, statistics.median(t)) for name, t in times.items() if t]
+    return lines
+
+
+def cpu_lines(torch, llama, shapes, repetitions):
+    for rows, vocab in shapes:
+        given = [make_rows(rows, vocab)]
+        position = itertools.count()
+        samplers = {"raffle": lambda x, **w: raffle.sample(x, seed=1, position=next(position), **w),
+                    "raffle, 2 threads": lambda x, **w: raffle.sample(x, seed=1, position=next(position), threads=2, **w)}
+        inputs = {name: given for name in samplers}
+        if torch:
+            samplers["torch"] = torch_sampler(torch)
+            inputs["torch"] = [torch.from_numpy(x) for x in given]
+        if llama:
+            samplers["llama-cpp-python"] = llama_sampler(llama, vocab)
+            inputs["llama-cpp-python"] = given
+        for line in compare(samplers, inputs, repetitions, timed_cpu):
+            yield ("cpu f32", rows, vocab, *line)
+
+
+def gpu_lines(torch, flashinfer, vllm, shapes, repetitions):
+    for rows, vocab in shapes:
+        turns = max(2, min(8, 200_000_000 // (rows * vocab * 2)))  # past the L2 cache
+        given = [torch.from_numpy(make_rows(rows, vocab)).bfloat16().cuda() for _ in range(turns)]
+        position = torch.zeros(rows, dtype=torch.int64, device="cuda")
+        samplers = {"raffle": lambda x, **w: raffle.sample(x, seed=1, position=position, **w), "torch": torch_sampler(torch)}
+        if flashinfer:
+            samplers["flashinfer"] = flashinfer_sampler(flashinfer)
+        if vllm:
+            samplers["vllm"] = vllm_sampler(torch, vllm)
+        inputs = {name: given for name in samplers}
+        for line in compare(samplers, inputs, repetitions, lambda f: timed_gpu(torch, f)):
+            yield ("cuda bf16", rows, vocab, *line)
+
+
+def plot(lines, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    devices = sorted({line[0] for line in lines})
+    figure, axes = plt.subplots(1, len(devices), figsize=(6.5 * len(devices), 4.5), layout="constrained", squeeze=False)
+    for axis, device in zip(axes[0], devices):
+        mine = [line for line in lines if line[0] == device]
+        shape = max({line[1:3] for line in mine})
+        names = list(dict.fromkeys(line[4] for line in mine))
+        for i, name in enumerate(names):
+            times = {line[3]: line[5] for line in mine if line[4] == name and line[1:3] == shape}
+            places = [list(ROUTES).index(route) + (i - (len(names) - 1) / 2) * 0.8 / len(names) for route in times]
+            axis.bar(places, times.values(), 0.8 / len(names), label=name)
+        axis.set_xticks(range(len(ROUTES)), [route.replace(" + ", "\n+ ") for route in ROUTES], fontsize=8)
+        axis.set_yscale("log")
+        axis.set_ylabel("microseconds per call")
+        axis.set_title(f"{device}, {shape[0]} rows of {shape[1]}")
+        axis.legend()
+    figure.savefig(path, dpi=80, metadata={"Software": None})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions and shapes")
+    parser.add_argument("--overhead-only", action="store_true")
+    parser.add_argument("--csv")
+    parser.add_argument("--plot")
+    options = parser.parse_args()
+    print(f"raffle {raffle.__version__}, Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}")
+    torch = optional("torch")
+    lines = []
+    print(f"\n{'overhead, us per call':34} {'us':>8} {'limit':>6}")
+    missed = []
+    for kind, what, us, limit in overhead(torch, 2000 if options.quick else 20000):
+        over = limit is not None and us > limit
+        missed += [f"{kind}, {what}"] * over
+        print(f"{kind + ', ' + what:34} {us:8.2f} {limit or '':>6} {'!' if over else ''}")
+        lines.append(("overhead", 1, 8, what, kind, us))
+    if not options.overhead_only:
+        flashinfer, vllm, llama = optional("flashinfer"), optional("vllm"), optional("llama_cpp")
+        shapes = [(1, 128256)] if options.quick else [(1, 32000), (1, 128256), (16, 128256)]
+        found = list(cpu_lines(torch, llama, shapes, 5 if options.quick else 15))
+        if torch and torch.cuda.is_available() and raffle.cuda_available()[0]:
+            shapes = [(64, 128256)] if options.quick else [(1, 128256), (8, 128256), (64, 128256), (256, 128256)]
+            found += gpu_lines(torch, flashinfer, vllm, shapes, 5 if options.quick else 15)
+        print(f"\n{'device':10} {'rows':>5} {'vocab':>7}  {'route':22} {'sampler':18} {'us':>10} {'x raffle':>9}")
+        base = {line[:4]: line[5] for line in found if line[4] == "raffle"}
+        for line in found:
+            device, rows, vocab, route, name, us = line
+            print(f"{device:10} {rows:5} {vocab:7}  {route:22} {name:18} {us:10.1f} {us / base[line[:4]]:9.1f}")
+        lines += found
+        if options.plot:
+            plot(found, options.plot)
+    if options.csv:
+        with open(options.csv, "w", newline="") as file:
+            csv.writer(file).writerows([("device", "rows", "vocab", "route", "sampler", "us"), *lines])
+    if missed:
+        sys.exit(f"over the limit: {'; '.join(missed)}")
+
+
+main()
