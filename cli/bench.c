@@ -228,6 +228,8 @@ static exit_code measure_all(bench *b) {
         for (int i = found - 1; i >= first && !code; --i) {
             code = measure(b, &rows, RAFFLE_F32, isas[i]);
             if (!code) code = measure(b, &rows, RAFFLE_BF16, isas[i]);
+            progress_end();
+            if (!code) code = bench_verify(&rows, isas[i]);
         }
         pool_close(&rows);
     }

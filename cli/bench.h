@@ -42,6 +42,11 @@ double median(double *values, int count); /* sorts them */
 /* raffle bench --backend cuda. */
 exit_code bench_device(const options *options);
 
+/* ---- bench_verify.c: speculative decoding ---------------------------------------------------------- */
+
+/* Measures raffle_verify over rows of the pool and prints it. */
+exit_code bench_verify(const pool *pool, raffle_isa isa);
+
 /* ---- bench_table.c: what is told --------------------------------------------------------------- */
 
 typedef enum place { IN_CACHE = 0, OUT_OF_CACHE = 1, PLACES = 2 } place;

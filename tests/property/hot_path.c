@@ -1,10 +1,10 @@
-/* hot_path.c - raffle_sample allocates nothing: the linker sends every allocation through the counters here
+/* hot_path.c - raffle_sample and raffle_verify allocate nothing: the linker sends every allocation through the counters here
  * (--wrap=malloc and so on), and no call may move them. */
 #define _DEFAULT_SOURCE
 #include <stdlib.h>
 
 #include "../common/ask.h"
-#include "../common/pick.h"
+#include "../common/draft_batch.h"
 
 static volatile long allocations; /* volatile: a compiler may assume that malloc changes no variable of ours */
 
@@ -82,8 +82,28 @@ TEST(sample_never_allocates) {
                 check_batch(&random, vocabs[v], again % 3, every_isa[i]);
 }
 
+TEST(verify_never_allocates) {
+    test_random random = {32};
+    for (int i = 0; i < 60; ++i) {
+        draft_kind kind = (draft_kind)(i % 4);
+        draft_batch *b = draft_batch_make(&random, kind, kind == DRAFT_TREE ? i / 4 % 2 * RAFFLE_MATCH : i / 4 % 2, 1000);
+        verify_structs s;
+        verify_outputs o;
+        verify_structs_make(&s, b);
+        verify_outputs_poison(&o);
+        runner r = runner_make(b->target.dtype, b->target.vocab, RAFFLE_ISA_BEST);
+        long before = allocations;
+        int status = raffle_verify(r.plan, &s.logits, &s.params, &s.drafts, &o.verified, &r.launch, NULL);
+        CHECK_EQ(allocations - before, 0);
+        CHECK_EQ(status, RAFFLE_OK);
+        runner_free(r);
+        draft_batch_free(b);
+    }
+}
+
 int main(void) {
     RUN(counters_count);
     RUN(sample_never_allocates);
+    RUN(verify_never_allocates);
     return test_report("hot_path");
 }

@@ -169,6 +169,71 @@ TEST(disjoint_rows_never_accept) {
     }
 }
 
+/* Acceptance ends at one number, and each recovered token's range at another: the library's must be the oracle's to the last
+ * bit, also where a group far below the best shares out fewer tickets than it has weights. */
+
+static int accepts(request *q, uint64_t bits) {
+    q->accept_bits[0] = bits;
+    return oracle_verify(&q->c).accepted > 0;
+}
+
+/* The smallest bits that reject, and those before. */
+static void check_accept_edge(request *q) {
+    bits_all(q, 0, 0);
+    if (!accepts(q, 0) || accepts(q, ONES)) return;
+    uint64_t low = 0, high = ONES; /* low accepts, high rejects */
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        *(accepts(q, middle) ? &low : &high) = middle;
+    }
+    q->accept_bits[0] = low;
+    CHECK_EQ(ask_request(q).accepted, 1);
+    q->accept_bits[0] = high;
+    CHECK_EQ(ask_request(q).accepted, 0);
+}
+
+static int recovers_up_to(request *q, uint64_t high, uint64_t low, int32_t token) {
+    q->recover_bits[0] = low;
+    q->recover_bits[1] = high;
+    return oracle_verify(&q->c).last <= token;
+}
+
+/* The last of the 128 bits that recover a token up to `token`, and the next. */
+static void check_recover_edge(request *q, int32_t token) {
+    uint64_t last[2] = {0, 0};
+    bits_all(q, ONES, 0);
+    if (oracle_verify(&q->c).accepted || !recovers_up_to(q, 0, 0, token) || recovers_up_to(q, ONES, ONES, token)) return;
+    for (int bit = 127; bit >= 0; --bit) {
+        uint64_t tried[2] = {last[0] | (bit < 64 ? 1ull << bit : 0), last[1] | (bit >= 64 ? 1ull << (bit - 64) : 0)};
+        if (recovers_up_to(q, tried[1], tried[0], token)) memcpy(last, tried, sizeof last);
+    }
+    for (int next = 0; next < 2; ++next) {
+        q->recover_bits[0] = last[0] + (uint64_t)next;
+        q->recover_bits[1] = last[1] + (next && !q->recover_bits[0]);
+        verify_answer a = ask_request(q);
+        CHECK((a.last <= token) == !next, "token %d beside %d", a.last, token);
+    }
+}
+
+TEST(every_ticket_counts) {
+    test_random r = {17};
+    for (int64_t i = 0, amount = test_amount(60); i < amount; ++i) {
+        request *q = request_make(RAFFLE_REJECTION, 1, V);
+        for (int t = 0; t < V; ++t) { /* two groups, the second 2^13 and more below the first, and of few weights */
+            float far = -9.5f - (float)random_below(&r, 12);
+            q->rows[0][t] = (float)random_unit(&r) + (t < 256 ? 0.0f : far);
+            q->draft_rows[0][t] = (float)random_unit(&r) + (t < 256 ? 0.0f : far);
+        }
+        q->target[0].temperature = q->target[1].temperature = q->draft[0].temperature = i % 4 ? 1.0f : 0.5f;
+        q->token[0] = (int32_t)(i % 3 ? 256 + random_below(&r, V - 256) : random_below(&r, V));
+        if (i % 2) q->c.draft = q->draft;
+        check_accept_edge(q);
+        if (i % 2 == 0) q->token[0] = V - 1;
+        check_recover_edge(q, (int32_t)(250 + random_below(&r, V - 251)));
+        free(q);
+    }
+}
+
 /* ---- rows and drafts that are not ordinary ---- */
 
 TEST(no_drafts_is_plain_sampling) {
@@ -491,6 +556,7 @@ int main(void) {
     RUN(impossible_in_the_draft_accepts);
     RUN(impossible_in_both_rejects);
     RUN(disjoint_rows_never_accept);
+    RUN(every_ticket_counts);
     RUN(no_drafts_is_plain_sampling);
     RUN(a_placeholder_ends_the_drafts);
     RUN(empty_rows);

@@ -1,6 +1,10 @@
 /* accept.c - wide.h and accept.h against schoolbook arithmetic on 16-bit digits, with operands that carry. */
 #include "../common/test.h"
-#include "accept.h"
+#include "raffle/raffle.h"
+#include "rows.h"
+#include "vec_one.h"
+
+#include "verify.h"
 
 enum { DIGITS = 24 }; /* 384 bits */
 typedef struct number {
@@ -132,6 +136,57 @@ TEST(blocks) {
     CHECK(block_accepts_all(~0ull, one) && !block_accepts_all(0, 0), "certain");
 }
 
+/* ---- the kernels' sums of what is left over, on tickets made up for it ---- */
+
+static uint64_t made_t[GROUP], made_s[GROUP];
+static uint64_t tickets_t(const cpu_law *law, int64_t g, uint64_t *t) { return (void)law, (void)g, memcpy(t, made_t, sizeof made_t), 1; }
+static uint64_t tickets_s(const cpu_law *law, int64_t g, uint64_t *t) { return (void)law, (void)g, memcpy(t, made_s, sizeof made_s), 1; }
+
+/* Products that are equal, or differ by less than a double can tell. */
+TEST(left_over_of_near_ties) {
+    const struct { raffle_isa isa; const cpu_table *table; } tables[] = {
+        {RAFFLE_ISA_SCALAR, &raffle_table_one},
+#if defined(__x86_64__)
+        {RAFFLE_ISA_AVX2, &raffle_table_avx2}, {RAFFLE_ISA_AVX512, &raffle_table_avx512},
+#elif defined(__aarch64__)
+        {RAFFLE_ISA_NEON, &raffle_table_neon},
+#endif
+    };
+    test_random r = {4};
+    int64_t near = 0, kept = 0;
+    for (int64_t i = 0, amount = test_amount(4000); i < amount; ++i) {
+        uint64_t mass_p = (1ull << 62) + (random_bits(&r) >> 3), mass_q = mass_p + (uint64_t)random_below(&r, 9) - 4;
+        if (i % 3 == 0) mass_q = (1ull << 61) + (random_bits(&r) >> 3);
+        uint64_t weight = i % 2 ? 1ull << 62 : (1ull << 62) - (random_bits(&r) >> random_below(&r, 64)) % (1ull << 62);
+        cpu_pair pair;
+        memset(&pair, 0, sizeof pair);
+        pair.target.tickets = tickets_t;
+        pair.draft.tickets = tickets_s;
+        pair.odds = i % 4 < 2 ? odds_make(mass_p, mass_q) : block_odds(weight, mass_p, mass_q);
+        pair.groups = 1;
+        uint64_t sum_t = 0, sum_s = 0, left_t, left_s;
+        for (int j = 0; j < GROUP; ++j) {
+            uint64_t t = random_bits(&r) >> (22 + random_below(&r, 30)), s = i % 3 ? t : (uint64_t)((double)t * ((double)mass_q / (double)mass_p));
+            made_t[j] = random_below(&r, 7) ? t : 0;
+            made_s[j] = random_below(&r, 7) ? s + (uint64_t)random_below(&r, 2) : 0;
+            if (!odds_left(pair.odds, made_t[j], made_s[j])) continue;
+            double a = (double)made_t[j], b = (double)made_s[j] * ((double)mass_p / (double)mass_q);
+            near += made_s[j] && a - b < a * 1e-15;
+            sum_t += made_t[j];
+            sum_s += made_s[j];
+            ++kept;
+        }
+        for (size_t k = 0; k < sizeof tables / sizeof *tables; ++k) {
+            if (!raffle_isa_available(tables[k].isa)) continue;
+            tables[k].table->left_over(&pair, &left_t, &left_s);
+            CHECK(left_t == sum_t && left_s == sum_s, "%s: %llu %llu, wanted %llu %llu", raffle_isa_name(tables[k].isa),
+                  (unsigned long long)left_t, (unsigned long long)left_s, (unsigned long long)sum_t, (unsigned long long)sum_s);
+        }
+    }
+    printf("     %lld of %lld tokens were nearer than a double can tell\n", (long long)near, (long long)kept);
+    CHECK(near > 1000, "no near ties");
+}
+
 TEST(rates_and_thresholds) {
     CHECK(rate_accepts(~0ull, 1.0f) && !rate_accepts(0, 0.0f) && rate_accepts(0, 0x1p-149f), "certain");
     CHECK(rate_accepts((1ull << 63) - 1, 0.5f) && !rate_accepts(1ull << 63, 0.5f), "half");
@@ -143,6 +198,7 @@ int main(void) {
     RUN(wide_arithmetic);
     RUN(ratio);
     RUN(blocks);
+    RUN(left_over_of_near_ties);
     RUN(rates_and_thresholds);
     return test_report("accept");
 }
