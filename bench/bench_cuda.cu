@@ -1,6 +1,6 @@
 /* bench_cuda.cu - raffle_sample on a GPU: every route against the time it takes to read the logits once.
  *
- *   bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N]
+ *   bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N] [--route NAME]
  *
  * Each figure is the median over graph replays. A graph holds one call per input; cold inputs together are
  * several times the L2, a warm graph calls one input again and again. floor = bytes / copy bandwidth of this run. */
@@ -183,13 +183,14 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
 int main(int argc, char **argv) {
     std::vector<int64_t> all_rows = {1, 8, 32, 64, 128, 160, 256, 512}, vocabs = {32000, 128256, 151936, 262144};
     std::vector<int> dtypes = {RAFFLE_BF16, RAFFLE_F32};
-    const char *csv_name = nullptr;
+    const char *csv_name = nullptr, *only = "";
     for (int i = 1; i < argc; ++i) {
         if (!strcmp(argv[i], "--quick")) all_rows = {1, 8, 32, 128, 512}, vocabs = {128256};
         else if (!strcmp(argv[i], "--csv") && i + 1 < argc) csv_name = argv[++i];
         else if (!strcmp(argv[i], "--vocab") && i + 1 < argc) vocabs = {atoll(argv[++i])};
         else if (!strcmp(argv[i], "--dtype") && i + 1 < argc) dtypes = {!strcmp(argv[++i], "f32") ? RAFFLE_F32 : RAFFLE_BF16};
-        else return fprintf(stderr, "usage: bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N]\n"), 2;
+        else if (!strcmp(argv[i], "--route") && i + 1 < argc) only = argv[++i];
+        else return fprintf(stderr, "usage: bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N] [--route NAME]\n"), 2;
     }
     char why[112];
     if (!raffle_cuda_available(why, sizeof why)) return printf("skipped: %s\n", why), 0;
@@ -220,6 +221,7 @@ int main(int argc, char **argv) {
             printf("\n%-20s", "floor");
             for (int64_t rows : all_rows) printf("%17.2f", rows * vocab * bytes / bandwidth * 1e6);
             for (const route &r : routes) {
+                if (!strstr(r.name, only)) continue;
                 printf("\n%-20s", r.name);
                 for (int64_t rows : all_rows) {
                     const size_t input = rows * vocab * bytes;

@@ -1,25 +1,39 @@
-/* fast.cuh - finishing a row the short way. Most rows are greedy, unfiltered, or left with at most 512 candidates:
- * two for each thread of the block. These are finished here, in one piece of code without calls or a stack, because
- * a row's latency is what counts; all else goes through cut.h, which gives the same tokens. */
+/* fast.cuh - finishing a row the short way. Most rows are unfiltered or left with at most 512 candidates. These are
+ * finished here, in one piece of code without calls or a stack, because a row's latency is what counts; all else
+ * goes through wide.cuh or cut.h, which give the same tokens. Loops are short and not unrolled where they can be: code that runs
+ * once waits for its instructions more than for anything else. */
 #ifndef RAFFLE_CUDA_FAST_CUH
 #define RAFFLE_CUDA_FAST_CUH
 
 #include "finish.cuh"
 
-/* Inlined twins of the reductions in block.cuh; `space` must not be in use. */
-__device__ __forceinline__ uint64_t fast_sum(uint64_t x, block_space &space) {
+/* Space for one reduction. Each is used once per row, so nobody waits for it to be free again. */
+__device__ __forceinline__ uint64_t fast_sum(uint64_t x, uint64_t of_warp[BLOCK_WARPS]) {
     x = warp_add_wide(x);
-    if (threadIdx.x % WARP == 0) space.of_warp[threadIdx.x / WARP] = x;
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
     __syncthreads();
     x = 0;
 #pragma unroll
-    for (int i = 0; i < BLOCK_WARPS; ++i) x += space.of_warp[i];
-    __syncthreads();
+    for (int i = 0; i < BLOCK_WARPS; ++i) x += of_warp[i];
     return x;
 }
 
+/* The largest `high` and the smallest `low`. */
+__device__ __forceinline__ void fast_range(uint32_t *low, uint32_t *high, uint64_t of_warp[BLOCK_WARPS]) {
+    const uint32_t most = warp_max(*high), least = warp_max(~*low);
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = (uint64_t)least << 32 | most;
+    __syncthreads();
+    *low = *high = 0;
+#pragma unroll
+    for (int i = 0; i < BLOCK_WARPS; ++i) {
+        *high = max(*high, (uint32_t)of_warp[i]);
+        *low = max(*low, (uint32_t)(of_warp[i] >> 32));
+    }
+    *low = ~*low;
+}
+
 /* Sum over the threads before this one, and over all. */
-__device__ __forceinline__ uint64_t fast_before(uint64_t x, block_space &space, uint64_t *total) {
+__device__ __forceinline__ uint64_t fast_before(uint64_t x, uint64_t of_warp[BLOCK_WARPS], uint64_t *total) {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     uint64_t before = x;
 #pragma unroll
@@ -27,307 +41,425 @@ __device__ __forceinline__ uint64_t fast_before(uint64_t x, block_space &space, 
         const uint64_t other = __shfl_up_sync(ALL_LANES, before, step);
         if (lane >= step) before += other;
     }
-    if (lane == WARP - 1) space.of_warp[warp] = before;
+    if (lane == WARP - 1) of_warp[warp] = before;
     before -= x;
     __syncthreads();
     uint64_t sum = 0;
 #pragma unroll
     for (int i = 0; i < BLOCK_WARPS; ++i) {
-        if (i < warp) before += space.of_warp[i];
-        sum += space.of_warp[i];
+        if (i < warp) before += of_warp[i];
+        sum += of_warp[i];
     }
     *total = sum;
-    __syncthreads();
     return before;
 }
 
-template <class type> __device__ __forceinline__ float fast_token(const work<type> &k, int g) {
-    return token_read_inline<type>(k.row, g * (int64_t)GROUP + threadIdx.x);
+/* ---- the row's best, and tickets ---------------------------------------------------------------------- */
+
+/* How a row is weighed whose best group is well inside the PLAIN range. */
+struct fast_scale {
+    scale by;
+    float best;
+    int32_t exponent; /* of the best group */
+};
+
+__device__ __forceinline__ bool fast_scale_make(scale by, float best, fast_scale *s) {
+    s->best = best;
+    s->by = by;
+    s->exponent = ref_make_near(by, best).exponent;
+    return weights_hold(by, best);
 }
 
-/* The lowest id with the row's maximum. */
-template <class type> __device__ __forceinline__ int32_t fast_greedy(work<type> &k) {
-    const bool equal = fast_token(k, k.best_group) == k.row_best;
-    const uint32_t lanes = __ballot_sync(ALL_LANES, equal);
-    if (threadIdx.x % WARP == 0) k.piece[threadIdx.x / WARP] = lanes;
-    __syncthreads();
-    int32_t id = k.best_group * GROUP;
-    for (int i = 0; i < BLOCK_WARPS; ++i, id += WARP)
-        if (k.piece[i]) return id + __ffs(k.piece[i]) - 1;
-    return RULE_NO_TOKEN; /* not reached: the group has it */
+/* Tickets of a weight in a group with maximum m. */
+__device__ __forceinline__ uint64_t fast_tickets(const fast_scale &s, float m, uint64_t weight) {
+    const uint32_t below = (uint32_t)s.exponent - (uint32_t)ref_make_near(s.by, m).exponent;
+    return m >= s.best - s.by.drop ? tickets_of(weight, below) : 0;
 }
 
-/* The mass of the row from the sums of the first reading, where all references are near; makes them tickets. */
-template <class type> __device__ __forceinline__ uint64_t fast_mass(work<type> &k, const ref &best, uint64_t *before) {
-    uint64_t own = 0, total;
-    for (int g = k.run_first(threadIdx.x); g < k.run_first(threadIdx.x + 1); ++g) {
-        const float m = k.peak_near[g];
-        const uint32_t below = (uint32_t)best.exponent - (uint32_t)ref_make_near(k.mass_scale, m).exponent;
-        const uint64_t tickets = m > MINUS_INF ? tickets_of(k.mass_near[g], below) : 0;
-        k.mass_near[g] = tickets;
-        own += tickets;
-    }
-    *before = fast_before(own, k.block, &total);
-    if (threadIdx.x == 0) {
-        k.state = MASS_TICKETS;
-        k.total = total;
-    }
-    __syncthreads();
-    return total;
-}
+/* ---- no filter ---------------------------------------------------------------------------------------- */
 
-/* The draw without filters: first the group, then the token in it. */
-template <class type>
-__device__ __forceinline__ int32_t fast_whole(work<type> &k, const ref &best, uint64_t bits) {
-    uint64_t before, total;
-    const uint64_t ticket = mul_high(bits, fast_mass(k, best, &before));
-    uint64_t left = ticket - before;
-    if (ticket >= before)
-        for (int g = k.run_first(threadIdx.x); g < k.run_first(threadIdx.x + 1); ++g) {
-            const uint64_t held = k.mass_near[g];
-            if (left < held) {
-                k.group = g;
-                k.rest = left;
-                break;
-            }
-            left -= held;
-        }
-    __syncthreads();
-    const int g = k.group;
-    const ref f = ref_make_near(k.mass_scale, k.peak_near[g]);
-    const uint64_t unit = weight_of(k.rest, (uint32_t)best.exponent - (uint32_t)f.exponent);
-    const uint32_t weight = v_round(v_weight(fast_token(k, g), &f, 0));
-    before = fast_before(weight, k.block, &total);
-    if (unit >= before && unit - before < weight) k.token = g * GROUP + (int)threadIdx.x;
-    __syncthreads();
-    return k.token;
-}
-
-enum { OWN = 2, FAST_MAX = OWN * BLOCK_THREADS }; /* candidates of a thread, of a row */
-enum { KEYS_OWN = KEYS_MAX / BLOCK_THREADS };       /* maxima of pieces that a thread holds */
-
-/* A value that at least `wanted` pieces reach, from the upper halves of their keys. Each round tries seven values. */
-template <class type>
-__device__ __forceinline__ float fast_bound(work<type> &k, const uint32_t key[KEYS_OWN], uint32_t wanted) {
-    enum { TRIED = 7 };
-    uint32_t least = 0xffffffffu;
+/* The draw without filters: first the group, then the token in it. Thread i holds the records of groups
+ * [i n, i n + n) in registers. */
+template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, float *best, int32_t *token) {
+    quick &q = k.q;
+    const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
+    float m[OWN_GROUPS];
+    uint64_t held[OWN_GROUPS], own = 0, total;
+    uint32_t most = order_of(MINUS_INF), unused = 0;
 #pragma unroll
-    for (int i = 0; i < KEYS_OWN; ++i)
-        if (key[i]) least = min(least, key[i]);
-    least = ~warp_max(~least);
-    if (threadIdx.x % WARP == 0) k.block.of_warp[threadIdx.x / WARP] = least;
-    if (threadIdx.x < TRIED) k.found[0][threadIdx.x] = k.found[1][threadIdx.x] = 0;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < BLOCK_WARPS; ++i) least = min(least, (uint32_t)k.block.of_warp[i]);
-    uint32_t low = least >> 16, high = (order_of(k.row_best) >> 16) + 1; /* `wanted` keys are >= low, fewer >= high */
-    for (int round = 0; high - low > 1; round ^= 1) {
-        const uint32_t span = high - low;
-        uint32_t *found = k.found[round];
-#pragma unroll
-        for (int j = 0; j < TRIED; ++j) {
-            const uint32_t edge = (low + max(1u, span * (j + 1) / (TRIED + 1))) << 16;
-            uint32_t count = 0;
-#pragma unroll
-            for (int i = 0; i < KEYS_OWN; ++i) count += key[i] >= edge;
-            count = warp_add(count);
-            if (threadIdx.x % WARP == 0) atomicAdd(found + j, count);
-        }
-        __syncthreads();
-        uint32_t next_low = low, next_high = high;
-#pragma unroll
-        for (int j = 0; j < TRIED; ++j) {
-            const uint32_t tried = low + max(1u, span * (j + 1) / (TRIED + 1));
-            if (found[j] >= wanted) next_low = max(next_low, tried);
-            else next_high = min(next_high, tried);
-        }
-        low = next_low;
-        high = next_high;
-        __syncthreads();
-        if (threadIdx.x < TRIED) found[threadIdx.x] = 0; /* for the round after the next, which has a barrier before */
+    for (int i = 0; i < OWN_GROUPS; ++i) {
+        const bool mine = i < per && first + i < k.groups;
+        m[i] = mine ? __ldcg(k.to.peak + first + i) : MINUS_INF;
+        held[i] = mine ? __ldcg(k.to.mass + first + i) : 0;
     }
-    return float_of_order(low << 16);
-}
-
-/* Lists the lane's tokens that reach the bound. */
-template <class type>
-__device__ __forceinline__ void fast_append(work<type> &k, int g, int lane, const float x[LANE_TOKENS], float bound) {
+    if (threadIdx.x == 0) q.token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) {
-        if (!(x[j] >= bound)) continue;
-        const uint32_t slot = atomicAdd(&k.count, 1u);
-        if (slot >= FAST_MAX) continue;
-        k.list_x[slot] = x[j];
-        k.list_id[slot] = (int32_t)lane_id<type>(k.row, g, lane, j);
-    }
-}
-
-/* Gathers the tokens >= bound by reading the pieces that have any; false if they are too many. Eight lanes read a
- * piece, and two pieces each before they look at them. */
-template <class type>
-__device__ __forceinline__ bool fast_gather(work<type> &k, const uint32_t key[KEYS_OWN], float bound) {
-    enum { TEAMS = BLOCK_THREADS / PIECE_LANES, AT_ONCE = 2 };
-    const uint32_t edge = order_of(bound);
+    for (int i = 0; i < OWN_GROUPS; ++i) most = max(most, order_of(m[i]));
+    fast_range(&unused, &most, q.space[0]);
+    *best = float_of_order(most);
+    fast_scale s;
+    if (!fast_scale_make(k.by, *best, &s)) return false;
 #pragma unroll
-    for (int i = 0; i < KEYS_OWN; ++i) {
-        if (key[i] < edge) continue;
-        const uint32_t slot = atomicAdd(&k.pieces, 1u);
-        if (slot < PIECES_MAX) k.piece[slot] = threadIdx.x + i * BLOCK_THREADS;
+    for (int i = 0; i < OWN_GROUPS; ++i) own += held[i] = fast_tickets(s, m[i], held[i]);
+    uint64_t before = fast_before(own, q.space[1], &total);
+    const uint64_t ticket = mul_high(k.bits, total);
+    if (ticket >= before && ticket - before < own) {
+        uint64_t left = ticket - before;
+        int i = 0;
+#pragma unroll
+        for (int j = 0; j + 1 < OWN_GROUPS; ++j)
+            if (i == j && left >= held[j]) left -= held[j], i = j + 1;
+        q.group = first + i;
+        q.rest = left;
+#pragma unroll
+        for (int j = 0; j < OWN_GROUPS; ++j)
+            if (i == j) q.peak[0] = m[j];
     }
     __syncthreads();
-    const uint32_t pieces = k.pieces;
-    const int whole = (int)(k.row.vocab / GROUP);
-    if (pieces > PIECES_MAX) return false;
-    for (uint32_t i = threadIdx.x / PIECE_LANES; i < pieces; i += TEAMS * AT_ONCE) {
-        lane_raw<type> raw[AT_ONCE];
-        uint32_t allowed[AT_ONCE];
-        int g[AT_ONCE], lane[AT_ONCE];
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; ++j) {
-            const uint32_t piece = i + j * TEAMS < pieces ? k.piece[i + j * TEAMS] : 0;
-            g[j] = (int)(piece / PIECES);
-            lane[j] = piece % PIECES * PIECE_LANES + threadIdx.x % PIECE_LANES;
-            allowed[j] = 0xffu;
-            if (g[j] < whole) {
-                raw[j] = raw_load<type>(group_at<type>(k.row, g[j]), k.row.aligned, lane[j]);
-                if (k.row.allow) allowed[j] = lane_allow<type>(k.row, g[j], lane[j]);
-            }
-        }
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; ++j) {
-            if (i + j * TEAMS >= pieces) continue;
-            float x[LANE_TOKENS];
-            raw_values(raw[j], x);
-            if (g[j] >= whole) { /* the partial group at the end */
-#pragma unroll
-                for (int t = 0; t < LANE_TOKENS; ++t)
-                    x[t] = token_read_inline<type>(k.row, lane_id<type>(k.row, g[j], lane[j], t));
-            } else {
-                lane_mask(allowed[j], x);
-            }
-            fast_append(k, g[j], lane[j], x, bound);
-        }
-    }
+    const ref f = ref_make_near(s.by, q.peak[0]);
+    const int64_t id = q.group * (int64_t)GROUP + threadIdx.x;
+    const uint64_t unit = weight_of(q.rest, (uint32_t)s.exponent - (uint32_t)f.exponent);
+    uint32_t weight = 0;
+    if (threadIdx.x < GROUP) weight = v_round(v_weight(token_read_inline<type>(k.row, id), &f, 0));
+    before = fast_before(weight, q.space[2], &total);
+    if (unit >= before && unit - before < weight) q.token = (int32_t)id;
     __syncthreads();
-    return k.count <= FAST_MAX;
-}
-
-/* Filters with few survivors. False, with nothing decided, if there are too many. */
-template <class type>
-__device__ __forceinline__ bool fast_filtered(work<type> &k, const rules &r, const ref &best, scale s, uint64_t bits) {
-    const row_params p = k.params;
-    const int n = k.groups * PIECES;
-    const bool min_p = r.min_p_first || r.min_p_last, min_p_only = min_p && !r.top_k && !r.top_p;
-    const float low = min_p ? min_p_low(&p, &r, k.row_best) : MINUS_INF;
-    if (n > KEYS_MAX || low == -FLT_MAX || (p.flags & RULE_TOP_K_EXACT) || r.filter_temperature != p.temperature) return false;
-    uint32_t key[KEYS_OWN];
-#pragma unroll
-    for (int i = 0; i < KEYS_OWN; ++i) {
-        const int at = threadIdx.x + i * BLOCK_THREADS;
-        key[i] = at < n ? __float_as_uint(__ldcg(k.peak + at)) : 0;
-    }
-#pragma unroll
-    for (int i = 0; i < KEYS_OWN; ++i)
-        key[i] = threadIdx.x + i * BLOCK_THREADS < n ? order_of(__uint_as_float(key[i])) : 0; /* 0 is no float's key */
-    if (threadIdx.x == 0) k.count = k.pieces = 0;
-    uint64_t mass = 0, unused;
-    if (r.row_mass) mass = fast_mass(k, best, &unused); /* ends with a barrier */
-    else __syncthreads();
-    /* Everything that can stay is at or above the bound. */
-    const int wanted = r.top_k ? p.top_k : TOP_P_FIRST;
-    float bound = MINUS_INF;
-    if (wanted <= n && (r.top_k || (r.top_p && !r.min_p_first))) bound = fast_bound(k, key, wanted);
-    if ((r.min_p_first || min_p_only) && low > bound) bound = low;
-    if (!(bound > -FLT_MAX) || !fast_gather(k, key, bound)) return false;
-
-    const uint32_t count = k.count;
-    float x[OWN];
-    uint64_t tickets[OWN], larger_tickets[OWN];
-    uint32_t larger[OWN];
-    bool kept[OWN];
-#pragma unroll
-    for (int j = 0; j < OWN; ++j) {
-        const uint32_t own = threadIdx.x + j * BLOCK_THREADS;
-        kept[j] = own < count;
-        x[j] = MINUS_INF;
-        tickets[j] = larger_tickets[j] = larger[j] = 0;
-        if (!kept[j]) continue;
-        x[j] = k.list_x[own];
-        const ref f = ref_make_near(s, k.peak_near[k.list_id[own] / GROUP]);
-        tickets[j] = tickets_of(v_round(v_weight(x[j], &f, 0)), (uint32_t)best.exponent - (uint32_t)f.exponent);
-    }
-#pragma unroll
-    for (int j = 0; j < OWN; ++j)
-        if (kept[j]) k.list_t[threadIdx.x + j * BLOCK_THREADS] = tickets[j];
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < OWN; ++j) {
-        if (j * BLOCK_THREADS + threadIdx.x / WARP * WARP >= count) continue; /* the whole warp has none */
-#pragma unroll 8
-        for (uint32_t i = 0; i < count; ++i) {
-            const bool above = k.list_x[i] > x[j];
-            larger[j] += above;
-            larger_tickets[j] += above ? k.list_t[i] : 0;
-        }
-    }
-    uint64_t sum = 0;
-#pragma unroll
-    for (int j = 0; j < OWN; ++j) {
-        kept[j] = kept[j] && (!r.top_k || larger[j] < (uint32_t)p.top_k);
-        sum += kept[j] ? tickets[j] : 0;
-    }
-    if (r.top_p) {
-        sum = fast_sum(sum, k.block);
-        const uint64_t target = share_of(p.top_p, r.row_mass ? mass : sum);
-        /* Without top-k or min-p the list is only the upper part of the row: it must hold the threshold. */
-        if (!r.top_k && !r.min_p_first && sum < target) return false;
-#pragma unroll
-        for (int j = 0; j < OWN; ++j) kept[j] = kept[j] && larger_tickets[j] < target;
-    } else {
-        __syncthreads(); /* all have read the tickets that change now */
-    }
-    sum = 0;
-#pragma unroll
-    for (int j = 0; j < OWN; ++j) {
-        const uint32_t own = threadIdx.x + j * BLOCK_THREADS;
-        if (!kept[j] || (r.min_p_last && !(x[j] >= low))) tickets[j] = 0;
-        if (own < count) k.list_t[own] = tickets[j];
-        sum += tickets[j];
-    }
-    const uint64_t ticket = mul_high(bits, fast_sum(sum, k.block));
-#pragma unroll
-    for (int j = 0; j < OWN; ++j) {
-        if (!tickets[j]) continue;
-        const int32_t id = k.list_id[threadIdx.x + j * BLOCK_THREADS];
-        uint64_t before = 0;
-#pragma unroll 8
-        for (uint32_t i = 0; i < count; ++i) before += k.list_id[i] < id ? k.list_t[i] : 0;
-        if (ticket >= before && ticket - before < tickets[j]) k.token = id;
-    }
-    __syncthreads();
+    *token = q.token;
     return true;
 }
 
-/* Finishes a row whose records are fetched, if it is of the usual kind. The token is in *token. */
-template <class type> __device__ __forceinline__ bool fast_finish(work<type> &k, int32_t *token) {
-    const rules r = rules_make(&k.params);
-    if (k.row_best == MINUS_INF || k.groups > PEAKS_MAX) return false;
-    if (r.greedy) {
-        *token = fast_greedy(k);
-        return true;
+/* ---- filters with few survivors -------------------------------------------------------------------------- */
+
+/* The highest bin such that at least `wanted` keys are in it or above; of it and of those above, how many. Every warp
+ * does this for itself: 32 lanes with 8 bins each, the first lane with the highest. */
+__device__ __forceinline__ bool fast_bin(const uint32_t bins[BINS], uint32_t wanted, uint32_t *bin, uint32_t *inside,
+                                         uint32_t *above) {
+    enum { PER = BINS / WARP };
+    const int lane = threadIdx.x % WARP;
+    const uint4 *own_bins = (const uint4 *)(bins + (WARP - 1 - lane) * PER), a = own_bins[0], b = own_bins[1];
+    const uint32_t count[PER] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    uint32_t through = 0;
+#pragma unroll
+    for (int i = 0; i < PER; ++i) through += count[i];
+    uint32_t larger = through, at = 0, here = 0, before = 0;
+#pragma unroll
+    for (int step = 1; step < WARP; step <<= 1) {
+        const uint32_t other = __shfl_up_sync(ALL_LANES, through, step);
+        if (lane >= step) through += other;
     }
-    const scale s = k.state == MASS_WEIGHTS ? k.mass_scale : scale_make(k.params.temperature);
-    /* References of groups that matter must be near as well: their maxima lie between the row's and drop below. */
-    if (s.flat || !ref_is_near(s, k.row_best) || !k.all_near) return false;
-    const uint64_t bits = philox_bits(k.params.seed, k.params.position, STREAM_TARGET);
-    const ref best = ref_make_near(s, k.row_best);
-    if (!(r.top_k || r.top_p || r.min_p_first || r.min_p_last)) {
-        *token = fast_whole(k, best, bits);
-        return true;
+    const uint32_t lanes = __ballot_sync(ALL_LANES, through >= wanted);
+    if (!lanes) return false;
+    larger = through - larger;
+#pragma unroll
+    for (int i = PER - 1; i >= 0; --i) {
+        if (larger < wanted) {
+            at = (uint32_t)i;
+            here = count[i];
+            before = larger;
+        }
+        larger += count[i];
     }
-    const bool done = fast_filtered(k, r, best, s, bits);
-    *token = k.token;
-    return done;
+    const int from = __ffs(lanes) - 1;
+    *bin = (uint32_t)(WARP - 1 - from) * PER + __shfl_sync(ALL_LANES, at, from);
+    *inside = __shfl_sync(ALL_LANES, here, from);
+    *above = __shfl_sync(ALL_LANES, before, from);
+    return true;
+}
+
+/* A value that at least `wanted` of n maxima reach, and as few more as can be had cheaply; so as many tokens do.
+ * MINUS_INF if there are not so many maxima. Bins cut the range of values evenly, then the bin that holds the value
+ * again if it holds many. How exactly a bin's edges fall does not matter: rounding keeps the order of two values. */
+__device__ __forceinline__ float fast_bound(quick &q, const float *peak, int n, uint32_t wanted, float low, float high) {
+    enum { ROUNDS = 4, SLACK = 48 };
+    for (int round = 0;; ++round) {
+        float scale = __fdividef(BINS - 1, high - low);
+        if (!(scale < FLT_MAX)) scale = 0.0f;
+        if (threadIdx.x < BINS) q.bins[threadIdx.x] = 0;
+        __syncthreads();
+#pragma unroll 1
+        for (int i = threadIdx.x; i < n; i += BLOCK_THREADS) {
+            const float x = peak[i];
+            if (x >= low && x <= high) atomicAdd(q.bins + min(BINS - 1, (int)((x - low) * scale)), 1u);
+        }
+        __syncthreads();
+        uint32_t bin, inside, above, least = 0xffffffffu, most = 0;
+        if (!fast_bin(q.bins, wanted, &bin, &inside, &above)) return MINUS_INF;
+        if (scale == 0.0f) return low;
+        if (above + inside <= wanted + SLACK || round == ROUNDS - 1) /* the bin's edge, less what rounding can do */
+            return fmaxf(low, low + __fdividef((float)bin, scale) - (fabsf(low) + fabsf(high)) * 0x1p-20f);
+#pragma unroll 1
+        for (int i = threadIdx.x; i < n; i += BLOCK_THREADS) {
+            const float x = peak[i];
+            if (!(x >= low && x <= high) || min(BINS - 1, (int)((x - low) * scale)) != (int)bin) continue;
+            least = min(least, order_of(x));
+            most = max(most, order_of(x));
+        }
+        fast_range(&least, &most, q.space[4 + round]);
+        low = float_of_order(least);
+        high = float_of_order(most);
+        wanted -= above;
+    }
+}
+
+/* Lists the tokens that reach the bound by reading the pieces that have any; false if they are too many. Eight lanes
+ * read a piece, and several pieces before they look at them. */
+template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k, float bound) {
+    enum { TEAMS = BLOCK_THREADS / PIECE_LANES, AT_ONCE = 8 / type::BYTES };
+    quick &q = k.q;
+    const int whole = (int)(k.row.vocab / GROUP);
+    uint32_t has = 0;
+#pragma unroll
+    for (int i = 0; i < OWN_GROUPS; ++i) {
+        const int g = threadIdx.x + i * BLOCK_THREADS;
+        if (g >= whole) break;
+        const float4 p = q.pieces4[g];
+        has |= ((p.x >= bound) | (p.y >= bound) << 1 | (p.z >= bound) << 2 | (p.w >= bound) << 3) << (i * PIECES);
+    }
+    if (has) {
+        uint32_t slot = atomicAdd(&q.list_length, (uint32_t)__popc(has));
+        for (; has && slot < QUICK_PIECES; has &= has - 1, ++slot) {
+            const uint32_t i = (uint32_t)__ffs(has) - 1;
+            q.list[slot] = (threadIdx.x + i / PIECES * BLOCK_THREADS) * PIECES + i % PIECES;
+        }
+    }
+    __syncthreads();
+    const uint32_t length = q.list_length;
+    if (length > QUICK_PIECES) return false;
+#pragma unroll 1
+    for (uint32_t at = threadIdx.x / PIECE_LANES; at < length; at += TEAMS * AT_ONCE) {
+        lane_raw<type> raw[AT_ONCE];
+        uint32_t place[AT_ONCE], chosen[AT_ONCE], count = 0; /* place: group * WARP + lane */
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            chosen[i] = 0;
+            if (at + i * TEAMS >= length) continue;
+            place[i] = q.list[at + i * TEAMS] * PIECE_LANES + threadIdx.x % PIECE_LANES;
+            raw[i] = raw_load<type>(group_at<type>(k.row, place[i] / WARP), k.row.aligned, place[i] % WARP);
+            chosen[i] = k.row.allow ? lane_allow<type>(k.row, place[i] / WARP, place[i] % WARP) : 0xffu;
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            float x[LANE_TOKENS];
+            raw_values(raw[i], x);
+#pragma unroll
+            for (int t = 0; t < LANE_TOKENS; ++t)
+                if (!(x[t] >= bound)) chosen[i] &= ~(1u << t);
+            count += (uint32_t)__popc(chosen[i]);
+        }
+        if (!count) continue;
+        uint32_t slot = atomicAdd(&q.count, count);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+            for (; chosen[i] && slot < CANDIDATES; chosen[i] &= chosen[i] - 1, ++slot) {
+                const int t = __ffs(chosen[i]) - 1;
+                q.order[slot] = order_of(raw_value<type>(raw[i], t));
+                q.id[slot] = (int32_t)(place[i] / WARP * GROUP) + lane_token<type>(k.row.aligned, place[i] % WARP, t);
+            }
+    }
+    if (whole < k.groups && q.peak[whole] >= bound) { /* the partial group at the end: a token each */
+        const int id = whole * GROUP + (int)threadIdx.x;
+        const float x = threadIdx.x < GROUP ? token_read_inline<type>(k.row, id) : MINUS_INF;
+        const uint32_t slot = x >= bound ? atomicAdd(&q.count, 1u) : CANDIDATES;
+        if (slot < CANDIDATES) {
+            q.order[slot] = order_of(x);
+            q.id[slot] = id;
+        }
+    }
+    __syncthreads();
+    return q.count <= CANDIDATES;
+}
+
+/* Sorts the candidates, largest first, equals in any order, and gives them their tickets: first by bins that cut the
+ * range of values evenly, then inside a bin by comparing all with all. Where they lie in few bins this is slow. */
+__device__ __forceinline__ void fast_sort(quick &q, uint32_t count, float low, float high, const fast_scale &s) {
+    enum { OWN = (CANDIDATES + BLOCK_THREADS - 1) / BLOCK_THREADS };
+    float scale = __fdividef(BINS - 1, high - low);
+    if (!(scale < FLT_MAX)) scale = 0.0f;
+    uint32_t order[OWN], bin[OWN], place[OWN];
+    if (threadIdx.x < BINS) q.bins[threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < OWN; ++j) {
+        const uint32_t own = threadIdx.x + j * BLOCK_THREADS;
+        order[j] = own < count ? q.order[own] : 0; /* no logit has the key 0 */
+        if (!order[j]) continue;
+        bin[j] = (uint32_t)max(0, BINS - 1 - (int)((float_of_order(order[j]) - low) * scale));
+        place[j] = atomicAdd(q.bins + bin[j], 1u);
+    }
+    __syncthreads();
+    uint64_t unused;
+    const uint32_t here = threadIdx.x < BINS ? q.bins[threadIdx.x] : 0;
+    const uint32_t before = (uint32_t)fast_before(here, q.space[2], &unused);
+    if (threadIdx.x < BINS) q.bins[threadIdx.x] = before | here << 16;
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < OWN; ++j) {
+        if (!order[j]) continue;
+        place[j] += q.bins[bin[j]] & 0xffffu;
+        q.binned[place[j]] = order[j];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < OWN; ++j) {
+        if (!order[j]) continue;
+        const int32_t id = q.id[threadIdx.x + j * BLOCK_THREADS];
+        const float m = q.peak[id / GROUP];
+        const ref f = ref_make_near(s.by, m);
+        const uint32_t start = q.bins[bin[j]] & 0xffffu, end = start + (q.bins[bin[j]] >> 16);
+        uint32_t rank = start;
+        for (uint32_t i = start; i < end; ++i) rank += q.binned[i] > order[j] || (q.binned[i] == order[j] && i < place[j]);
+        q.sorted[rank] = order[j];
+        q.sorted_id[rank] = id;
+        q.tickets[rank] = fast_tickets(s, m, v_round(v_weight(float_of_order(order[j]), &f, 0)));
+    }
+    __syncthreads();
+}
+
+enum { STEP = 8 }; /* candidates read at once */
+
+/* The candidates are sorted and all that can stay are among them: cuts and draws. False if top-p's threshold lies
+ * below them. `mass` is the row's, if top-p asks for it. */
+__device__ __forceinline__ bool fast_draw(quick &q, const row_params &p, const rules &r, uint32_t count, uint64_t mass,
+                                          float min_p, uint64_t bits, int32_t *token) {
+    /* Two sorted candidates a thread, and the tickets of those before and with them. */
+    const uint32_t at = 2 * threadIdx.x;
+    const uint64_t held[2] = {at < count ? q.tickets[at] : 0, at + 1 < count ? q.tickets[at + 1] : 0};
+    const uint32_t order[3] = {at < count ? q.sorted[at] : 0, at + 1 < count ? q.sorted[at + 1] : 0,
+                               at + 2 < count ? q.sorted[at + 2] : 0}; /* their logits, and the next one's */
+    uint64_t total;
+    const uint64_t before = fast_before(held[0] + held[1], q.space[3], &total);
+    const uint64_t with[2] = {before + held[0], before + held[0] + held[1]};
+    uint32_t low = r.top_k && (uint32_t)p.top_k < count ? q.sorted[p.top_k - 1] : 1;
+    if (r.top_p) {
+        uint64_t kept = total;
+        if (threadIdx.x == 0) q.low = 1;
+        if (low > 1 && !r.row_mass) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                if (order[i] >= low && order[i + 1] < low) q.amount[0] = with[i];
+            __syncthreads();
+            kept = q.amount[0];
+        } else {
+            __syncthreads();
+        }
+        const uint64_t target = share_of(p.top_p, r.row_mass ? mass : kept);
+        if (!r.top_k && !r.min_p_first && total < target) return false;
+        /* The first that brings the sum to the target is the last to stay, with its equals. */
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            if (with[i] >= target && with[i] - held[i] < target) q.low = order[i];
+        __syncthreads();
+        low = max(low, q.low);
+    }
+    if (r.min_p_last) low = max(low, order_of(min_p));
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i)
+        if (order[i] >= low && order[i + 1] < low) {
+            q.amount[1] = with[i];
+            q.kept = at + i + 1;
+        }
+    __syncthreads();
+    const uint32_t kept = q.kept;
+    const uint64_t ticket = mul_high(bits, q.amount[1]);
+    /* Tickets are numbered by id. Those that fill the last step have no smaller id. */
+    if (threadIdx.x < STEP && kept + threadIdx.x < CANDIDATES) q.sorted_id[kept + threadIdx.x] = INT32_MAX;
+    __syncthreads();
+    for (uint32_t own = threadIdx.x; own < kept; own += BLOCK_THREADS) {
+        const int32_t id = q.sorted_id[own];
+        uint64_t smaller = 0;
+        for (uint32_t i = 0; i < kept; i += STEP) {
+            const int4 a = *(const int4 *)(q.sorted_id + i), b = *(const int4 *)(q.sorted_id + i + 4);
+            const int32_t other[STEP] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+            ulonglong2 held_by[STEP / 2];
+#pragma unroll
+            for (int t = 0; t < STEP / 2; ++t) held_by[t] = *(const ulonglong2 *)(q.tickets + i + 2 * t);
+#pragma unroll
+            for (int t = 0; t < STEP; ++t)
+                if (other[t] < id) smaller += t % 2 ? held_by[t / 2].y : held_by[t / 2].x;
+        }
+        if (ticket >= smaller && ticket - smaller < q.tickets[own]) q.token = id;
+    }
+    __syncthreads();
+    *token = q.token;
+    return true;
+}
+
+/* Filters with few survivors. False, with nothing decided, if there are too many. */
+template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &k, float *row_best, int32_t *token) {
+    quick &q = k.q;
+    const row_params &p = k.params;
+    const rules &r = k.rules;
+    uint32_t most = 0, least = 0xffffffffu;
+    {
+        float4 piece[OWN_GROUPS];
+        uint64_t weights[OWN_GROUPS];
+#pragma unroll
+        for (int i = 0; i < OWN_GROUPS; ++i) {
+            const int g = threadIdx.x + i * BLOCK_THREADS;
+            if (g < k.groups) piece[i] = __ldcg((const float4 *)k.to.peak + g);
+            if (g < k.groups && r.row_mass) weights[i] = __ldcg(k.to.mass + g);
+        }
+        if (threadIdx.x == 0) {
+            q.count = q.list_length = 0;
+            q.token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
+        }
+#pragma unroll
+        for (int i = 0; i < OWN_GROUPS; ++i) {
+            const int g = threadIdx.x + i * BLOCK_THREADS;
+            if (g >= k.groups) break;
+            const float m = fmaxf(fmaxf(piece[i].x, piece[i].y), fmaxf(piece[i].z, piece[i].w));
+            q.pieces4[g] = piece[i];
+            q.peak[g] = m;
+            if (r.row_mass) q.mass[g] = weights[i];
+            most = max(most, order_of(m));
+            if (m > MINUS_INF) least = min(least, order_of(m));
+        }
+    }
+    fast_range(&least, &most, q.space[0]);
+    const float best = *row_best = float_of_order(most);
+    fast_scale s;
+    if (!fast_scale_make(k.by, best, &s)) return false;
+    uint64_t mass = 0;
+    if (r.row_mass) {
+#pragma unroll 1
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g] = fast_tickets(s, q.peak[g], q.mass[g]);
+        mass = fast_sum(mass, q.space[1]);
+    }
+    const bool min_p = r.min_p_first || r.min_p_last;
+    const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
+    float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;
+    if (p.vocab > CANDIDATES && (r.top_k || (r.top_p && !r.min_p_first))) {
+        const uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
+        const bool by_pieces = wanted * 2 > (uint32_t)k.groups;
+        const float reached = fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k.groups * PIECES : k.groups,
+                                         wanted, float_of_order(least), best);
+        if (reached == MINUS_INF) return false;
+        if (r.row_mass && !r.top_k) { /* whole groups hold more than what reaches the bound: is it enough? */
+            uint64_t within = 0;
+#pragma unroll 1
+            for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) within += q.peak[g] >= reached ? q.mass[g] : 0;
+            if (fast_sum(within, q.space[2]) < share_of(p.top_p, mass)) return false;
+        }
+        bound = fmaxf(bound, reached);
+    }
+    if (!fast_gather(k, bound)) return false;
+    const uint32_t count = q.count;
+    if (!count) return false;
+    fast_sort(q, count, bound, best, s);
+    return fast_draw(q, p, r, count, mass, low, k.bits, token);
+}
+
+/* Whether a row is of the usual kind. */
+template <class type> __device__ __forceinline__ bool fast_suits(const work<type> &k) {
+    if (k.groups > QUICK_GROUPS || (k.params.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST))) return false;
+    return k.to.weights || (k.to.pieces && !k.rules.row_mass && k.params.temperature < FLAT_FROM);
+}
+
+/* Finishes such a row, unless its best or too many survivors stand against it. Gives its largest logit and the token. */
+template <class type> __device__ __forceinline__ bool fast_finish(work<type> &k, float *best, int32_t *token) {
+    const rules &r = k.rules;
+    if (!(r.top_k || r.top_p || r.min_p_first || r.min_p_last)) return fast_whole(k, best, token);
+    return fast_filtered(k, best, token);
 }
 
 #endif

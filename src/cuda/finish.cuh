@@ -6,17 +6,14 @@
 
 #include <limits.h>
 
-#include "group.cuh"
-
-#include "cut.h"
+#include "read.cuh"
 
 enum {
     LIST_MAX = 2048,   /* tokens in a list */
     LIST_RANKED = 256, /* lists up to here are compared all against all, longer ones by bisection */
     PIECES_MAX = 512,  /* more pieces than this are read as whole groups */
     KEYS_MAX = 4096,   /* maxima of pieces kept in shared memory */
-    PEAKS_MAX = 1024,  /* groups whose maxima and masses are kept there */
-    PREFETCH = 3       /* groups a warp asks for ahead of time */
+    PEAKS_MAX = 1024   /* groups whose maxima and masses are kept there */
 };
 
 /* Methods that are not inlined learn here that their object is in shared memory. */
@@ -28,20 +25,42 @@ enum { MASS_OTHER, MASS_WEIGHTS, MASS_TICKETS };
 /* What a reading of all groups adds up. */
 enum { READ_LIST, READ_KEPT, READ_WEIGHTS, READ_EQUALS };
 
-/* One row and the block's shared memory for it; lives there itself. */
-template <class type> struct work {
-    device_row row;
-    row_params params;
-    bool valid; /* they are in range */
-    int groups;
-    const float *peak; /* [groups], or [groups, PIECES] if has_pieces */
-    uint64_t *mass;    /* [groups] */
-    bool has_pieces;
-    float row_best; /* the largest logit */
+/* Whether the weights of the first reading are right for all groups that can hold tickets: those of a PLAIN reference,
+ * which groups less than `drop` below the best then have too. */
+__device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.flat && fabsf(best * s.c) < 0x1p11f; }
 
-    int state;       /* of mass */
-    scale mass_scale; /* what mass was weighed with */
-    uint64_t total;  /* if MASS_TICKETS */
+/* What fast.cuh keeps in shared memory. */
+enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512 };
+struct alignas(16) quick { /* read 16 bytes at a time */
+    union {
+        float4 pieces4[QUICK_GROUPS]; /* maxima of pieces */
+        struct {                      /* wide.cuh, which does not need them */
+            uint64_t inside[QUICK_GROUPS];
+            uint32_t bins_high[BINS];
+        };
+    };
+    float peak[QUICK_GROUPS];       /* and of groups */
+    uint64_t mass[QUICK_GROUPS];    /* tickets of groups, if top-p asks for them */
+    uint32_t bins[BINS];
+    uint32_t list[QUICK_PIECES];    /* pieces to read */
+    uint32_t order[CANDIDATES];     /* candidates: their logits as integers, and ids */
+    int32_t id[CANDIDATES];
+    uint32_t binned[CANDIDATES];
+    uint32_t sorted[CANDIDATES];
+    int32_t sorted_id[CANDIDATES];
+    uint64_t tickets[CANDIDATES];
+    uint64_t space[8][BLOCK_WARPS];
+    uint64_t rest, amount[2];
+    uint32_t list_length, count, low, kept;
+    int32_t group, token;
+};
+
+/* A row and the block's shared memory for it; lives there itself. */
+template <class type> struct work : row_job {
+    float row_best;   /* the largest logit */
+    int state;        /* of the masses */
+    scale mass_scale; /* what they were weighed with */
+    uint64_t total;   /* if MASS_TICKETS */
 
     block_space block;
     uint32_t count, pieces;
@@ -49,50 +68,50 @@ template <class type> struct work {
     uint64_t rest;
     int32_t best_group; /* the first that has row_best */
     bool keys_here;
-    bool all_near; /* every group's reference is PLAIN or the group is empty, at the row's temperature */
-    float peak_near[PEAKS_MAX];
-    uint64_t mass_near[PEAKS_MAX];
-    uint32_t piece[PIECES_MAX];
-    uint32_t found[2][8];
-    float list_x[LIST_MAX];
-    int32_t list_id[LIST_MAX];
     union {
-        uint64_t list_t[LIST_MAX];
-        uint32_t key[KEYS_MAX]; /* order_of the pieces' maxima; overwritten by a list */
+        quick q;
+        struct {
+            float peak_near[PEAKS_MAX];
+            uint64_t mass_near[PEAKS_MAX];
+            uint32_t piece[PIECES_MAX];
+            float list_x[LIST_MAX];
+            int32_t list_id[LIST_MAX];
+            union {
+                uint64_t list_t[LIST_MAX];
+                uint32_t key[KEYS_MAX]; /* order_of the pieces' maxima; overwritten by a list */
+            };
+        };
     };
 
     /* ---- records ---- */
 
     __device__ __forceinline__ float peak_far(int g) const {
-        if (!has_pieces) return __ldcg(peak + g);
-        float4 p = __ldcg((const float4 *)peak + g);
+        if (!to.pieces) return __ldcg(to.peak + g);
+        float4 p = __ldcg((const float4 *)to.peak + g);
         return fmaxf(fmaxf(p.x, p.y), fmaxf(p.z, p.w));
     }
     __device__ __forceinline__ float peak_of(int g) const { return g < PEAKS_MAX ? peak_near[g] : peak_far(g); }
-    __device__ __forceinline__ uint64_t mass_of(int g) const { return g < PEAKS_MAX ? mass_near[g] : __ldcg(mass + g); }
+    __device__ __forceinline__ uint64_t mass_of(int g) const { return g < PEAKS_MAX ? mass_near[g] : __ldcg(to.mass + g); }
     __device__ __forceinline__ void mass_set(int g, uint64_t amounts) {
         if (g < PEAKS_MAX) mass_near[g] = amounts;
-        else __stcg(mass + g, amounts);
+        else __stcg(to.mass + g, amounts);
     }
 
     /* Fetches the records; finds the row's maximum and the first group that has it. */
-    __device__ __forceinline__ void begin() {
+    __device__ __noinline__ void begin() {
+        SHARED_THIS;
         uint64_t most = 0;
-        bool near = true;
-        const float c = params.temperature < GREEDY_BELOW ? 0.0f : 1.4427f / params.temperature;
         for (int g = threadIdx.x; g < groups; g += BLOCK_THREADS) {
             const float m = peak_far(g);
             if (g < PEAKS_MAX) {
                 peak_near[g] = m;
-                if (state == MASS_WEIGHTS) mass_near[g] = __ldcg(mass + g);
+                if (to.weights) mass_near[g] = __ldcg(to.mass + g);
             }
-            most = max(most, (uint64_t)order_of(m) << 32 | (uint32_t)~g);
-            near = near && (m == MINUS_INF || fabsf(m * c) < 0x1p11f); /* well inside, whatever the rounding */
+            most = max(most, token_key(m, g));
         }
-        near = __syncthreads_and(near);
         const uint32_t best = warp_max((uint32_t)(most >> 32));
-        const uint32_t group = warp_max((uint32_t)(most >> 32) == best ? (uint32_t)most : 0);
-        if (threadIdx.x % WARP == 0) block.of_warp[threadIdx.x / WARP] = (uint64_t)best << 32 | group;
+        const uint32_t last = warp_max((uint32_t)(most >> 32) == best ? (uint32_t)most : 0);
+        if (threadIdx.x % WARP == 0) block.of_warp[threadIdx.x / WARP] = (uint64_t)best << 32 | last;
         __syncthreads();
         if (threadIdx.x == 0) {
             for (int i = 0; i < BLOCK_WARPS; ++i) most = max(most, block.of_warp[i]);
@@ -100,7 +119,9 @@ template <class type> struct work {
             best_group = (int)~(uint32_t)most;
             token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
             keys_here = false;
-            all_near = near;
+            /* The first reading weighs all groups as PLAIN ones. Where the best is, groups that are not hold no ticket. */
+            state = to.weights && weights_hold(to.by, row_best) ? MASS_WEIGHTS : MASS_OTHER;
+            mass_scale = to.by;
         }
         __syncthreads();
     }
@@ -130,7 +151,7 @@ template <class type> struct work {
     /* The token of group g that holds unit number `unit` of the amounts that thread i has of the i-th token. */
     __device__ __forceinline__ int32_t holder(int g, uint64_t unit, uint64_t own) {
         const uint64_t before = block_before(own, &block);
-        if (unit >= before && unit - before < own) token = g * GROUP + (int)threadIdx.x;
+        if (unit >= before && unit - before < own) token = g * GROUP + (int)threadIdx.x; /* threads past it own nothing */
         __syncthreads();
         return token;
     }
@@ -253,7 +274,7 @@ template <class type> struct work {
         locate(ticket);
         const int g = group;
         const int64_t id = g * (int64_t)GROUP + threadIdx.x;
-        const float x = token_read<type>(row, id);
+        const float x = threadIdx.x < GROUP ? token_read<type>(row, id) : MINUS_INF;
         const group_ref r = group_ref_any(w, peak_of(g));
         const uint32_t weight = weigh_one(x, r.ref);
         if (whole) return holder(g, weight_of(rest, r.below), weight);
@@ -268,7 +289,7 @@ template <class type> struct work {
         const int n = groups * PIECES;
         __syncthreads();
 #pragma unroll 4
-        for (int i = threadIdx.x; i < n; i += BLOCK_THREADS) key[i] = order_of(__ldcg(peak + i));
+        for (int i = threadIdx.x; i < n; i += BLOCK_THREADS) key[i] = order_of(__ldcg(to.peak + i));
         if (threadIdx.x == 0) keys_here = true;
         __syncthreads();
     }
@@ -476,7 +497,7 @@ template <class type> struct work {
             g = group;
             nth = rest + 1;
         }
-        return holder(g, nth - 1, token_read<type>(row, g * (int64_t)GROUP + threadIdx.x) == value);
+        return holder(g, nth - 1, threadIdx.x < GROUP && token_read<type>(row, g * (int64_t)GROUP + threadIdx.x) == value);
     }
 };
 

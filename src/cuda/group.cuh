@@ -112,6 +112,15 @@ template <class type> __device__ __forceinline__ void raw_values(const lane_raw<
     }
 }
 
+/* The j-th of a lane's tokens, for a j that only the running kernel knows. */
+template <class type> __device__ __forceinline__ float raw_value(const lane_raw<type> &raw, int j) {
+    const int half = type::BYTES == 2 ? j >> 1 & 3 : j & 3;
+    uint4 w = raw.word[0];
+    if (type::BYTES == 4 && j >= 4) w = raw.word[type::BYTES / 2 - 1];
+    const uint32_t bits = half & 2 ? (half & 1 ? w.w : w.z) : half & 1 ? w.y : w.x;
+    return type::value(type::BYTES == 4 ? bits : j & 1 ? bits >> 16 : bits & 0xffffu);
+}
+
 /* The lane's maximum, NaN if one is NaN. */
 __device__ __forceinline__ float lane_peak(const float x[LANE_TOKENS]) {
     float most = x[0];
@@ -205,6 +214,14 @@ template <class type> __device__ __forceinline__ void group_prefetch(const devic
 }
 
 /* ---- weighing ------------------------------------------------------------------------------------- */
+
+/* The sum of a lane's eight weights under a PLAIN reference. */
+__device__ __forceinline__ uint64_t lane_weigh(const float x[LANE_TOKENS], const ref &f) {
+    uint64_t sum = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) sum += v_round(v_weight(x[j], &f, 0));
+    return sum;
+}
 
 /* Sum of the weights of all lanes: below 2^40. A lane's is below 2^35, so two sums of 26 and 9 bits do. */
 __device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) {

@@ -11,7 +11,7 @@ extern "C" {
 
 #include "kernel.cuh"
 
-enum { GROUPS_PER_BLOCK = BLOCK_WARPS };
+enum { GRID_HIGH = 65535 }; /* most rows along the second side of a grid */
 
 typedef void (*sample_function)(sample_args);
 
@@ -25,6 +25,7 @@ struct device_state {
 static const char *const dtype_name[] = {"f32", "f16", "bf16"};
 
 static raffle_status device_fail(raffle_error *error, const char *doing, cudaError_t code) {
+    cudaGetLastError(); /* the status tells it; the caller's next call should not */
     return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s: %s", doing, cudaGetErrorString(code));
 }
 
@@ -68,23 +69,38 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
     return code == cudaSuccess;
 }
 
-/* Workspace: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | done [rows] u32 | nan_seen [rows] u32 | */
+/* Workspace: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | state [rows] | */
 static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
-    const size_t bytes[4] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak,
-                             rows * sizeof *a->done, rows * sizeof *a->nan_seen};
-    void *block[4];
+    const size_t bytes[3] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak, rows * sizeof *a->state};
+    void *block[3];
     size_t used = 0;
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 3; ++i) {
         block[i] = (char *)memory + used;
         used += (bytes[i] + align - 1) / align * align;
     }
     a->mass = (uint64_t *)block[0];
     a->peak = (float *)block[1];
-    a->done = (uint32_t *)block[2];
-    a->nan_seen = (uint32_t *)block[3];
+    a->state = (row_state *)block[2];
     return used;
+}
+
+/* Blocks per row. Few rows: as many as the GPU holds at once, as long as each warp has a group. Many rows: the number
+ * that leaves the fewest places empty in the last round. */
+static uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
+    const int64_t places = (int64_t)processors * BLOCKS_PER_SM, most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
+    if (rows * most <= places) return (uint32_t)most;
+    int64_t best = 1;
+    double best_use = 0.0;
+    for (int64_t parts = 1; parts <= most && parts <= 16; ++parts) {
+        const int64_t blocks = rows * parts, rounds = (blocks + places - 1) / places;
+        const double use = (double)blocks / (double)(rounds * places) - 0.01 * (double)rounds;
+        if (use > best_use) best = parts, best_use = use;
+    }
+    const int64_t once = places / rows < most ? places / rows : most; /* parts of a single round */
+    if (once > 16 || (double)(once * rows) / (double)places - 0.01 > best_use) best = once;
+    return (uint32_t)best;
 }
 
 static raffle_status create(raffle_plan *plan, raffle_error *error) {
@@ -160,15 +176,14 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     a.token = call->result.token;
     a.row_flags = call->result.row_flags;
     if (!a.rows) return RAFFLE_OK;
-    const int64_t all = a.rows * a.groups, most = (int64_t)state->processors * BLOCKS_PER_SM;
-    const int64_t wanted = (all + GROUPS_PER_BLOCK - 1) / GROUPS_PER_BLOCK;
-    const int64_t blocks = wanted < most ? wanted : most;
-    a.share = all / blocks;
-    a.share_more = all % blocks;
+    const uint32_t parts = parts_choose(a.rows, a.groups, state->processors);
+    a.part = (int32_t)((a.groups + parts - 1) / parts);
+    const unsigned high = a.rows < GRID_HIGH ? (unsigned)a.rows : GRID_HIGH;
+    const dim3 grid((unsigned)(a.groups + a.part - 1) / (unsigned)a.part, high, (unsigned)((a.rows + high - 1) / high));
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     void *parameters[] = {&a};
-    cudaError_t code = cudaLaunchKernel((const void *)state->kernel, dim3((unsigned)blocks), dim3(BLOCK_THREADS), parameters, 0,
+    cudaError_t code = cudaLaunchKernel((const void *)state->kernel, grid, dim3(BLOCK_THREADS), parameters, 0,
                                         call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }

@@ -49,11 +49,14 @@ RAFFLE_FN rules rules_make(const row_params *p) {
     return r;
 }
 
-/* What min-p keeps: exp((x - best) / T) >= min_p. */
-RAFFLE_FN float min_p_low(const row_params *p, const rules *r, float best) {
+/* What min-p keeps: exp((x - best) / T) >= min_p, that is x >= best + reach. */
+RAFFLE_FN double min_p_reach(const row_params *p, const rules *r) {
+    return (double)r->filter_temperature * natural_log((double)p->min_p);
+}
+RAFFLE_FN float min_p_low(const row_params *p, double reach, float best) {
     if (!(p->min_p < 1.0f)) return best;
     if (p->temperature == LINEAR_TEMPERATURE) return float_at_least((double)p->min_p * (double)best); /* exact */
-    float low = float_at_least((double)best + (double)r->filter_temperature * natural_log((double)p->min_p));
+    float low = float_at_least((double)best + reach);
     return low > -FLT_MAX ? low : -FLT_MAX;
 }
 
@@ -158,7 +161,7 @@ RAFFLE_FN int listing_covers(const listing *l, cut c) { return l->complete && l-
 CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing *w, listing *l) {
     cut c = {-FLT_MAX, INT32_MAX};
     if (r->min_p_first) {
-        c = cut_raise(c, min_p_low(p, r, w->best));
+        c = cut_raise(c, min_p_low(p, min_p_reach(p, r), w->best));
         *l = CALL(k, list, w, just_below(c.low), PLUS_INF);
     }
     if (r->top_k && !(r->min_p_first && l->count <= (uint64_t)p->top_k)) {
@@ -186,7 +189,7 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
             c = cut_raise(c, row_threshold(k, p, w, q, TOP_P_FIRST, mass, l));
         }
     }
-    if (r->min_p_last) c = cut_raise(c, min_p_low(p, r, w->best));
+    if (r->min_p_last) c = cut_raise(c, min_p_low(p, min_p_reach(p, r), w->best));
     return c;
 }
 

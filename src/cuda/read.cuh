@@ -1,0 +1,210 @@
+/* read.cuh - the first reading of a row (`weigh`): a block reads its share of the groups once and leaves a record
+ * of each. What a record holds depends on what the row's parameters need:
+ *
+ *   greedy          nothing; the block keeps its best token
+ *   no filter       the group's maximum and the sum of its weights
+ *   top-k, min-p    the maxima of its four pieces
+ *   top-p           both
+ *
+ * Loads are asked for before the parameters are known: every route reads the same bytes. */
+#ifndef RAFFLE_CUDA_READ_CUH
+#define RAFFLE_CUDA_READ_CUH
+
+#include "group.cuh"
+
+#include "cut.h"
+
+enum { PREFETCH = 3 }; /* groups that a warp asks for ahead of time where it does not hold loads in flight */
+
+/* Where a row's records go, and how its weights are made. */
+struct records {
+    bool greedy, pieces, weights;
+    scale by;       /* of the weights; never flat */
+    float *peak;    /* [groups], or [groups, PIECES] if pieces */
+    uint64_t *mass; /* [groups] */
+};
+
+/* One row: where it is, what is asked of it, and what its first reading leaves. */
+struct row_job {
+    device_row row;
+    row_params params;
+    bool valid; /* they are in range */
+    int groups;
+    records to;
+    /* What is worked out while the row's arrival is under way. */
+    struct rules rules;
+    scale by;           /* of the draw */
+    double min_p_reach; /* if there is min-p */
+    uint64_t bits;      /* random */
+    uint64_t best_of_warp[BLOCK_WARPS]; /* greedy: each warp's best token */
+};
+
+/* Tokens as integers: the larger is better, of equal logits the lowest id; 0 is none. */
+__device__ __forceinline__ uint64_t token_key(float x, int64_t id) { return (uint64_t)order_of(x) << 32 | (uint32_t)~id; }
+
+/* ---- one group ---------------------------------------------------------------------------------------- */
+
+/* Leaves the record of a group whose logits are in the lanes of a warp, `most` being each lane's maximum. It is
+ * wrong if there is a NaN: rare, and done again by group_redo. Weights are those of a PLAIN reference; where the
+ * group's is not, whoever finishes the row knows, and does not use them. */
+template <bool pieces, bool weights>
+__device__ __forceinline__ void record_make(const records &to, int g, const float x[LANE_TOKENS], float most) {
+    const int lane = threadIdx.x % WARP;
+    if (pieces) {
+        float piece = most;
+#pragma unroll
+        for (int step = 1; step < PIECE_LANES; step <<= 1)
+            piece = max_or_nan(piece, __shfl_xor_sync(ALL_LANES, piece, step));
+        if (lane % PIECE_LANES == 0) __stcg(to.peak + g * PIECES + lane / PIECE_LANES, piece);
+        if (!weights) return;
+    }
+    const float peak = float_of_order(warp_max(order_of(most))); /* a NaN is the largest key */
+    if (!pieces && lane == 0) __stcg(to.peak + g, peak);
+    const ref f = ref_make_near(to.by, peak);
+    const uint64_t sum = group_sum(lane_weigh(x, f));
+    if (lane == 0) __stcg(to.mass + g, sum);
+}
+
+/* ---- many groups -------------------------------------------------------------------------------------- */
+
+/* A warp's loads in flight: its next groups g, g + 8, ... of an aligned row without a mask. */
+template <class type> struct flight {
+    enum { GROUPS = 8 / type::BYTES, STEP = GROUP * type::BYTES * BLOCK_WARPS };
+    lane_raw<type> raw[GROUPS];
+    const char *at; /* the lane's tokens in the first of them */
+    int g, end;
+
+    __device__ __forceinline__ void load(int i, int ahead) {
+        lane_raw<type> next; /* left open where there is no such group: it is not looked at */
+        if (g + (i + ahead) * BLOCK_WARPS < end) next = raw_load<type>(at + (i + ahead) * STEP, true, 0);
+        raw[i] = next;
+    }
+    __device__ __forceinline__ void start(const char *logits, int first, int last) {
+        end = __shfl_sync(ALL_LANES, last, 0); /* tells the compiler that a warp stays together */
+        g = __shfl_sync(ALL_LANES, first, 0);
+        at = logits + g * (int64_t)GROUP * type::BYTES + threadIdx.x % WARP * 16;
+#pragma unroll
+        for (int i = 0; i < GROUPS; ++i) load(i, 0);
+    }
+    __device__ __forceinline__ void advance() {
+        g += GROUPS * BLOCK_WARPS;
+        at += GROUPS * STEP;
+    }
+};
+
+/* The loop that most logits go through. Returns whether there was a NaN. */
+template <class type, bool pieces, bool weights> __device__ __forceinline__ bool groups_weigh(flight<type> &f, const records &to) {
+    enum { GROUPS = flight<type>::GROUPS };
+    float all = MINUS_INF;
+    for (; f.g < f.end; f.advance()) {
+#pragma unroll
+        for (int i = 0; i < GROUPS; ++i) {
+            const int now = f.g + i * BLOCK_WARPS;
+            if (now >= f.end) break;
+            const float most = raw_peak(f.raw[i]);
+            float x[LANE_TOKENS];
+            if (weights) raw_values(f.raw[i], x);
+            f.load(i, GROUPS);
+            record_make<pieces, weights>(to, now, x, most);
+            all = max_or_nan(all, most);
+        }
+    }
+    return all != all;
+}
+
+/* Leaves a warp's best token, where `before` is what it had. */
+__device__ __forceinline__ void warp_best(row_job *k, uint64_t of_lane, uint64_t before) {
+    const uint32_t order = warp_max((uint32_t)(of_lane >> 32));
+    const uint32_t id = warp_max((uint32_t)(of_lane >> 32) == order ? (uint32_t)of_lane : 0);
+    if (threadIdx.x % WARP == 0) k->best_of_warp[threadIdx.x / WARP] = max(before, (uint64_t)order << 32 | id);
+}
+
+/* The same for greedy rows: each lane remembers the tokens that hold its best. */
+template <class type> __device__ __forceinline__ bool groups_best(flight<type> &f, row_job *k) {
+    enum { GROUPS = flight<type>::GROUPS };
+    const int lane = threadIdx.x % WARP;
+    lane_raw<type> kept;
+    float all = MINUS_INF, most_kept = MINUS_INF;
+    int g_kept = -1;
+    for (; f.g < f.end; f.advance()) {
+#pragma unroll
+        for (int i = 0; i < GROUPS; ++i) {
+            const int now = f.g + i * BLOCK_WARPS;
+            if (now >= f.end) break;
+            const float most = raw_peak(f.raw[i]);
+            all = max_or_nan(all, most);
+            if (most > most_kept) {
+                most_kept = most;
+                g_kept = now;
+                kept = f.raw[i];
+            }
+            f.load(i, GROUPS);
+        }
+    }
+    uint64_t best = 0;
+    if (g_kept >= 0) {
+        float x[LANE_TOKENS];
+        int first = 0;
+        raw_values(kept, x);
+#pragma unroll
+        for (int j = LANE_TOKENS - 1; j >= 0; --j)
+            if (x[j] == most_kept) first = j;
+        best = token_key(most_kept, g_kept * (int64_t)GROUP + lane_token<type>(true, lane, first));
+    }
+    warp_best(k, best, 0);
+    return all != all;
+}
+
+/* Groups g, g + 8, ... below `end`, whatever they are, NaN counting as -inf: rows that are masked or misaligned, the
+ * partial group at the end, and groups that have a NaN. `before` is the best token of groups that are done. Returns
+ * whether there was a NaN. Arguments are few and in shared memory: what a call needs on the stack, every thread puts
+ * there, whether it calls or not. */
+template <class type> static __device__ __noinline__ bool groups_redo(row_job *k, int g, int end, uint64_t before) {
+    __builtin_assume(__isShared(k));
+    const device_row row = k->row;
+    const records to = k->to;
+    const int lane = threadIdx.x % WARP;
+    uint64_t best = 0;
+    bool nan = false;
+    for (; g < end; g += BLOCK_WARPS) {
+        float x[LANE_TOKENS], most = MINUS_INF;
+        if (g + PREFETCH * BLOCK_WARPS < end) group_prefetch<type>(row, g + PREFETCH * BLOCK_WARPS, lane);
+        lane_read<type>(row, g, lane, x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            nan |= x[j] != x[j];
+            x[j] = v_max(x[j], MINUS_INF);
+            most = v_max(x[j], most);
+            if (to.greedy) best = max(best, token_key(x[j], lane_id<type>(row, g, lane, j)));
+        }
+        if (to.greedy) continue;
+        if (!to.weights) record_make<true, false>(to, g, x, most);
+        else if (to.pieces) record_make<true, true>(to, g, x, most);
+        else record_make<false, true>(to, g, x, most);
+    }
+    if (to.greedy) warp_best(k, best, before);
+    return nan;
+}
+
+/* A block's part of a row, its warps taking turns. `f` has been started if the row is `plain`; `rest` says which groups,
+ * from the warp's first to the end, if the loops below leave any. Returns whether there was a NaN. */
+template <class type, class range> __device__ __forceinline__ bool groups_read(row_job *k, flight<type> &f, bool plain, range rest) {
+    bool again = true;
+    int whole = 0;
+    if (plain) {
+        const records to = k->to;
+        if (to.greedy) again = groups_best<type>(f, k);
+        else if (!to.weights) again = groups_weigh<type, true, false>(f, to);
+        else if (!to.pieces) again = groups_weigh<type, false, true>(f, to);
+        else again = groups_weigh<type, true, true>(f, to);
+        again = __any_sync(ALL_LANES, again); /* there was a NaN */
+        whole = f.end;
+    }
+    const int2 groups = rest();
+    int g = groups.x;
+    if (!again && g < whole) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
+    if (g >= groups.y) return false;
+    return groups_redo<type>(k, g, groups.y, again ? 0 : k->best_of_warp[threadIdx.x / WARP]);
+}
+
+#endif
