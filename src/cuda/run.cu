@@ -86,11 +86,14 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     return used;
 }
 
-/* Blocks per row. Few rows: as many as the GPU holds at once, as long as each warp has a group. Many rows: the number
- * that leaves the fewest places empty in the last round. */
+/* Blocks per row. Few rows: as many as the GPU holds at once, or half of that where warps would have one group each, as
+ * long as they have one. Many rows: the number that leaves the fewest places empty in the last round. */
 static uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
     const int64_t places = (int64_t)processors * BLOCKS_PER_SM, most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
-    if (rows * most <= places) return (uint32_t)most;
+    int64_t once = places / rows; /* parts of a single round */
+    if (groups < 2 * BLOCK_WARPS * once) once = places / 2 / rows;
+    if (once >= most) return (uint32_t)most;
+    if (once * rows * 8 >= places * 7 || once > 16) return (uint32_t)once;
     int64_t best = 1;
     double best_use = 0.0;
     for (int64_t parts = 1; parts <= most && parts <= 16; ++parts) {
@@ -98,8 +101,6 @@ static uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
         const double use = (double)blocks / (double)(rounds * places) - 0.01 * (double)rounds;
         if (use > best_use) best = parts, best_use = use;
     }
-    const int64_t once = places / rows < most ? places / rows : most; /* parts of a single round */
-    if (once > 16 || (double)(once * rows) / (double)places - 0.01 > best_use) best = once;
     return (uint32_t)best;
 }
 
