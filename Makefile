@@ -26,8 +26,9 @@ test-long: ## the same with longer soaks and fuzzing
 	@cmake/ensure.sh test
 	@tests/run.py --jobs $(JOBS) --long
 
-bench: build ## each route against a plain maximum over the row
-	@$(BUILD)/cli/raffle bench
+bench: build ## each route against a plain maximum over the row (a table, and build/bench.csv)
+	@$(BUILD)/cli/raffle bench --csv $(BUILD)/bench.csv
+	@echo "The same as CSV: $(BUILD)/bench.csv"
 
 install: build ## headers, libraries, pkg-config and CMake package, command line [PREFIX= DESTDIR=]
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)

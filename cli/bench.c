@@ -9,7 +9,7 @@
 #include "bench.h"
 #include "text.h"
 
-enum { REPEATS_MAX = 41, CALL_ROWS = 4, ISAS_MAX = 8 };
+enum { REPEATS_MAX = 41, TRIES = 4, CALL_ROWS = 4, ISAS_MAX = 8 };
 
 /* One way to spend time on rows: a route, or (route NULL) the maximum. */
 typedef struct contest {
@@ -48,15 +48,20 @@ static void spend(const contest *c, int worker, int64_t first, int64_t rows) {
     if (status) atomic_store(&bench_status, (int)status);
 }
 
-/* The same row again and again; microseconds per row. Every repetition takes another row: some are harder than others.
- */
+/* The same row again and again; microseconds per row, the best of a few tries, which another program's turn on the core
+ * does not reach. Every repetition takes another row: some are harder than others. */
 static double time_in_cache(const contest *c) {
     const int64_t row = c->samples % c->pool->rows;
+    const int tries = c->every == 1 ? TRIES : 1;
+    double best = 0;
     spend(c, 0, row, 1);
-    if (c->every == 1) spend(c, 0, row, 1);
-    const double start = seconds_now();
-    for (int i = 0; i < c->calls; ++i) spend(c, 0, row, 1);
-    return (seconds_now() - start) * 1e6 / c->calls;
+    for (int n = 0; n < tries; ++n) {
+        const double start = seconds_now();
+        for (int i = 0; i < c->calls; ++i) spend(c, 0, row, 1);
+        const double us = (seconds_now() - start) * 1e6 / c->calls;
+        if (!n || us < best) best = us;
+    }
+    return best;
 }
 
 /* The next rows of the pool, which were last read a whole turn ago. */
@@ -173,7 +178,7 @@ static void contest_start(contest *c, const bench *b, const route *taken, const 
         const double again = time_in_cache(c);
         if (again < once) once = again;
     }
-    c->calls = once < 100 ? (int)(100 / once) + 1 : 1;
+    c->calls = once < 50 ? (int)(50 / once) + 1 : 1;
     c->every = once < 2000 ? 1 : b->repeats / 5;
     c->rows = once < 2000 ? CALL_ROWS : 1;
 }

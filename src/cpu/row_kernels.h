@@ -5,24 +5,86 @@
 
 /* ---- cut: lists of tokens ------------------------------------------------------------------------ */
 
-/* Appends the tokens of a group to the list; one that is full is overwritten at its end again and again. */
-RAFFLE_FN void group_list(const cpu_row *row, const cpu_scratch *s, int64_t g, listing *l, int whole, int kind) {
-    enum { VECTORS = GROUP / V_LANES < 32 ? GROUP / V_LANES : 32 };
-    vf lows = v_set(l->low), highs = v_set(l->high);
-    int64_t at = (int64_t)l->count < l->room ? (int64_t)l->count : l->room, found = 0;
-    for (int64_t i = g * GROUP, end = whole ? i + GROUP : row->params.vocab; i < end; i += VECTORS * V_LANES) {
-        uint32_t hits = 0; /* which vectors hold any: looping over these is one branch less to guess for each */
-        for (int n = 0; n < VECTORS && (whole || i + n * V_LANES < end); ++n)
-            hits |= (uint32_t)(v_bits(v_gt(read_group(row, i + n * V_LANES, whole, kind), lows)) != 0) << n;
-        for (; hits; hits &= hits - 1) {
-            int64_t first = i + __builtin_ctz(hits) * V_LANES;
-            vf x = read_group(row, first, whole, kind);
-            vm above = v_gt(x, highs), in = v_without(v_gt(x, lows), above);
-            l->above_count += (uint64_t)__builtin_popcount(v_bits(above));
-            found += v_pack(s->list_x + at + found, s->list_id + at + found, x, (int32_t)first, in);
-        }
+/* Listing is done in steps without branches that no one can guess: which groups can hold any, which pieces of these do,
+ * which vectors, and then the tokens. Each step writes where the next has to look. Where vectors are long, they are
+ * pieces themselves. */
+enum { PIECE = V_LANES < 16 ? 4 * V_LANES : V_LANES, LIST_GROUPS = 16 };
+enum { LIST_PIECES = LIST_GROUPS * GROUP / PIECE, LIST_VECTORS = LIST_GROUPS * GROUP / V_LANES };
+
+/* The largest logits of a piece of a whole group, lane by lane; NaN counts as -inf. */
+RAFFLE_FN vf piece_top(const cpu_row *row, int64_t i, int kind) {
+    if (PIECE == V_LANES) return read_full(row, i, kind);
+    vf a = v_set(MINUS_INF), b = a;
+    for (int j = 0; j < PIECE; j += 2 * V_LANES) {
+        vf x, y;
+        read_pair(row, i + j, &x, &y, kind);
+        a = v_max(x, a);
+        b = v_max(y, b);
     }
-    l->count += (uint64_t)found;
+    return v_max(a, b);
+}
+
+/* Those pieces of a group that have any token above `low`, by their first; of a group that is not whole, all. */
+RAFFLE_FN int32_t *group_pieces(const cpu_row *row, int64_t g, float low, int32_t *at, int kind) {
+    if (group_whole(row, g)) {
+        for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += PIECE) {
+            *at = (int32_t)i;
+            at += v_bits(v_gt(piece_top(row, i, kind), v_set(low))) != 0;
+        }
+    } else {
+        for (int64_t i = g * GROUP; i < row->params.vocab; i += PIECE) *at++ = (int32_t)i;
+    }
+    return at;
+}
+
+/* Those vectors of a piece that have any token above `low`, by their first. */
+RAFFLE_FN int32_t *piece_vectors(const cpu_row *row, int64_t first, float low, int32_t *at, int kind) {
+    if (PIECE == V_LANES) {
+        *at++ = (int32_t)first;
+    } else if (first + PIECE <= row->params.vocab) {
+        for (int64_t i = first; i < first + PIECE; i += V_LANES) {
+            *at = (int32_t)i;
+            at += v_bits(v_gt(read_full(row, i, kind), v_set(low))) != 0;
+        }
+    } else {
+        for (int64_t i = first; i < row->params.vocab; i += V_LANES) *at++ = (int32_t)i;
+    }
+    return at;
+}
+
+/* Appends the tokens of up to LIST_GROUPS groups to the list; one that is full is overwritten at its end again and
+ * again. */
+RAFFLE_FN void groups_list(const cpu_row *row, const cpu_scratch *s, const int32_t *group, int64_t count, listing *l,
+                           int kind) {
+    int32_t pieces[LIST_PIECES + 1], vectors[LIST_VECTORS + 1], *piece = pieces, *vector = vectors;
+    for (int64_t n = 0; n < count; ++n) piece = group_pieces(row, group[n], l->low, piece, kind);
+    for (const int32_t *p = pieces; p < piece; ++p) vector = piece_vectors(row, *p, l->low, vector, kind);
+    uint64_t listed = l->count, above_count = l->above_count;
+    for (const int32_t *v = vectors; v < vector; ++v) {
+        vf x = read_group(row, *v, 0, kind);
+        vm above = v_gt(x, v_set(l->high)), in = v_without(v_gt(x, v_set(l->low)), above);
+        int64_t at = (int64_t)listed < l->room ? (int64_t)listed : l->room;
+        above_count += (uint64_t)__builtin_popcount(v_bits(above));
+        listed += (uint64_t)v_pack(s->list_x + at, s->list_id + at, x, *v, in);
+    }
+    l->count = listed;
+    l->above_count = above_count;
+}
+
+/* Appends the tokens of all groups that have any with logit >= least. */
+RAFFLE_FN void row_list_all(const cpu_row *row, const cpu_scratch *s, float least, listing *l, int kind) {
+    enum { PACKED = 512 };
+    float peak[PACKED + V_LANES];
+    int32_t group[PACKED + V_LANES];
+    for (int64_t first = 0; first < s->groups; first += PACKED) {
+        int64_t found = 0, end = first + PACKED < s->groups ? first + PACKED : s->groups;
+        for (int64_t g = first; g < end; g += V_LANES) {
+            vf x = v_load_f32(s->peak + g);
+            found += v_pack(peak + found, group + found, x, (int32_t)g, v_ge(x, v_set(least)));
+        }
+        for (int64_t n = 0; n < found; n += LIST_GROUPS)
+            groups_list(row, s, group + n, found - n < LIST_GROUPS ? found - n : LIST_GROUPS, l, kind);
+    }
 }
 
 /* The smallest and the largest logit with low < logit <= high. */
@@ -47,11 +109,7 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     listing l = {low, high, PLUS_INF, MINUS_INF, 0, s.list_max - GROUP - V_LANES, 0, 0, 0, 0};
     state_clear(k->state);
     if (high < PLUS_INF) l.above_tickets = row_weigh_kept(k, w, cut_above(high), kind);
-    float least = cut_above(low).low;
-    for (int64_t g = next_group(&s, 0, least); g < s.groups; g = next_group(&s, g + 1, least)) {
-        if (group_whole(&row, g)) group_list(&row, &s, g, &l, 1, kind);
-        else group_list(&row, &s, g, &l, 0, kind);
-    }
+    row_list_all(&row, &s, cut_above(low).low, &l, kind);
     l.complete = l.count <= (uint64_t)l.room;
     l.tickets = list_weigh(&s, l.complete ? (int64_t)l.count : l.room, w);
     if (l.complete) {

@@ -45,11 +45,10 @@ static inline cut cut_above(float x) {
 
 /* ---- lists: tokens and tickets -------------------------------------------------------------------- */
 
-/* How many of x[count] are above `value`. */
+/* How many of x[count] are above `value`. Behind them, V_LANES more are -inf. */
 static int64_t tokens_above(const float *x, int64_t count, float value) {
-    int64_t sum = 0, i = 0;
-    for (; i + V_LANES <= count; i += V_LANES) sum += __builtin_popcount(v_bits(v_gt(v_load_f32(x + i), v_set(value))));
-    for (; i < count; ++i) sum += x[i] > value;
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i += V_LANES) sum += __builtin_popcount(v_bits(v_gt(v_load_f32(x + i), v_set(value))));
     return sum;
 }
 
@@ -60,13 +59,26 @@ static uint64_t tickets_above(const float *x, const uint64_t *t, int64_t count, 
     return sum;
 }
 
-/* Fills in the tickets of the listed tokens and returns their sum. Each step weighs V_LANES tokens like the
- * first of them and goes on to the first that belongs to another group. */
-static uint64_t list_weigh(const cpu_scratch *s, int64_t count, const weighing *w) {
-    for (int lane = 0; lane < V_LANES; ++lane) { /* the last step reaches behind the list */
-        s->list_x[count + lane] = MINUS_INF;
-        s->list_id[count + lane] = INT32_MAX;
-    }
+static uint64_t tickets_sum(const uint64_t *t, int64_t count) {
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += t[i];
+    return sum;
+}
+
+/* The tickets of V_LANES listed tokens, each with its own group's reference, and whether all of these are plain. */
+RAFFLE_FN int list_weigh_lanes(const cpu_scratch *s, int64_t i, const weighing *w) {
+    vf c = v_set(w->scale.c), m = v_gather(s->peak, v_shift(v_load_u(s->list_id + i), GROUP_SHIFT));
+    vf p = v_mul(m, c), t = v_fma(m, c, v_set(MAGIC)), x = v_max(v_load_f32(s->list_x + i), v_sub(m, v_set(w->scale.drop)));
+    vf magic = v_sub(v_set(MAGIC + (float)WEIGHT_BITS), v_sub(t, v_set(MAGIC)));
+    vu below = v_sub_u(v_set_u((uint32_t)w->row.exponent + bits_of(MAGIC)), v_bits_of(t));
+    v_weights_of(&x, 1, c, v_set(w->scale.c_low), magic, c, 0);
+    v_store_shifted(s->list_t + i, v_round(x), TICKET_BITS, below);
+    return v_bits(v_and(v_gt(p, v_set(-0x1p12f)), v_gt(v_set(0x1p12f), p))) == v_bits(v_every());
+}
+
+/* The same under any reference: each step weighs V_LANES tokens like the first of them and goes on to the first that
+ * belongs to another group. */
+static void list_weigh_groups(const cpu_scratch *s, int64_t count, const weighing *w) {
     for (int64_t i = 0; i < count;) {
         int32_t g = s->list_id[i] / GROUP;
         group_ref r = group_ref_make(w, s->peak[g]);
@@ -74,7 +86,18 @@ static uint64_t list_weigh(const cpu_scratch *s, int64_t count, const weighing *
         v_store_wide(s->list_t + i, v_shift(weight, r.right), r.left);
         i += v_lead_below(s->list_id + i, (g + 1) * GROUP);
     }
-    return tickets_above(s->list_x, s->list_t, count, MINUS_INF);
+}
+
+/* Fills in the tickets of the listed tokens and returns their sum. */
+static uint64_t list_weigh(const cpu_scratch *s, int64_t count, const weighing *w) {
+    int plain = !w->scale.flat && w->row.kind == REF_PLAIN;
+    for (int lane = 0; lane < V_LANES; ++lane) { /* the last step reaches behind the list */
+        s->list_x[count + lane] = MINUS_INF;
+        s->list_id[count + lane] = count ? s->list_id[count - 1] : 0;
+    }
+    for (int64_t i = 0; i < count && plain; i += V_LANES) plain = list_weigh_lanes(s, i, w);
+    if (!plain) list_weigh_groups(s, count, w);
+    return tickets_sum(s->list_t, count);
 }
 
 /* A listed token's tickets if a cut keeps it, else 0. Without branches: near the cut no one can guess them. */
@@ -95,37 +118,63 @@ static uint64_t tickets_kept(const cpu_scratch *scratch, int64_t first, int64_t 
 /* ---- lists: what cut.h asks ------------------------------------------------------------------------ */
 
 /* A few tokens of a list, copied. */
-enum { FEW = 256 };
+enum { FEW = 256, LEAST = 8 };
 typedef struct few {
     float x[FEW + V_LANES];
     int32_t from[FEW + V_LANES]; /* where they are in the list */
-    uint64_t t[FEW];
+    uint64_t t[FEW + V_LANES];
 } few;
 
-/* Copies the tokens with low < logit <= high, which are at most FEW, and returns how many there are. */
-static int64_t few_copy(few *f, const cpu_scratch *s, int64_t count, float low, float high) {
+/* Copies the tokens of x[count] with low < logit <= high, which are at most FEW, and what each amounts to. Returns how
+ * many there are; behind them follows -inf. x may be those of the few themselves. */
+static int64_t few_copy(few *f, const float *x, const uint64_t *t, int64_t count, float low, float high) {
     int64_t found = 0;
-    for (int64_t i = 0; i < count; i += V_LANES) {
-        vf x = v_load_f32(s->list_x + i);
-        vm in = v_without(v_gt(x, v_set(low)), v_gt(x, v_set(high)));
-        if (v_bits(in)) found += v_pack(f->x + found, f->from + found, x, (int32_t)i, in);
+    for (int64_t i = 0; i < count; i += V_LANES) { /* x goes on with -inf */
+        vf lanes = v_load_f32(x + i);
+        vm in = v_without(v_gt(lanes, v_set(low)), v_gt(lanes, v_set(high)));
+        if (v_bits(in)) found += v_pack(f->x + found, f->from + found, lanes, (int32_t)i, in);
     }
-    while (found && f->from[found - 1] >= count) --found; /* the last vector reaches behind the list */
-    for (int64_t i = 0; i < found; ++i) f->t[i] = s->list_t[f->from[i]];
+    for (int64_t i = 0; i < found; ++i) f->t[i] = t ? t[f->from[i]] : 1;
+    for (int lane = 0; lane < V_LANES; ++lane) f->x[found + lane] = MINUS_INF;
     return found;
 }
 
-/* The smallest value whose amount above is below the target, by bisection: on the whole list until few tokens
- * are left between the bounds, then on these. */
+/* The smallest of a few values whose amount above is below the target, `above` being the amount above all of them. */
+static float few_threshold(const few *f, int64_t count, uint64_t above, uint64_t target) {
+    float least = PLUS_INF;
+    for (int64_t i = 0; i < count; ++i) {
+        uint64_t amount = above;
+        for (int64_t j = 0; j < count; ++j) amount += f->x[j] > f->x[i] ? f->t[j] : 0;
+        least = amount < target && f->x[i] < least ? f->x[i] : least;
+    }
+    return least;
+}
+
+/* The smallest value whose amount above is below the target, by bisection: on the whole list until few tokens are left
+ * between the bounds, then on these; the last are compared with each other. */
 static float list_threshold(const work *k, const listing *l, quest q) {
     const cpu_scratch *s = k->scratch;
     const float *x = s->list_x; /* the tokens looked at, */
-    const uint64_t *t = s->list_t;
+    const uint64_t *t = q.in_tickets ? s->list_t : NULL; /* what they amount to, */
     int64_t count = (int64_t)l->count, over_low = count, over_high = 0; /* how many of them are above the bounds, */
     uint64_t above = q.in_tickets ? l->above_tickets : l->above_count;  /* and the amount above all of them */
     uint32_t low = order_of(l->low), high = order_of(l->high < k->best ? l->high : k->best);
     few f;
     while (high - low > 1) {
+        int64_t between = over_low - over_high;
+        if (x == s->list_x ? between <= FEW : between <= LEAST && between < count) {
+            float top = float_of_order(high);
+            above += t ? tickets_above(x, t, count, top) : (uint64_t)over_high;
+            count = few_copy(&f, x, t, count, float_of_order(low), top);
+            x = f.x;
+            t = f.t;
+            over_low = count;
+            over_high = 0;
+            if (count <= LEAST) {
+                if (above + tickets_sum(f.t, count) < q.target) return float_of_order(low + 1);
+                return few_threshold(&f, count, above, q.target);
+            }
+        }
         uint32_t middle = low + (high - low) / 2;
         float value = float_of_order(middle);
         int64_t over = tokens_above(x, count, value);
@@ -135,13 +184,6 @@ static float list_threshold(const work *k, const listing *l, quest q) {
         } else {
             low = middle;
             over_low = over;
-        }
-        if (x == s->list_x && over_low - over_high <= FEW) {
-            float top = float_of_order(high);
-            above += q.in_tickets ? tickets_above(x, t, count, top) : (uint64_t)over_high;
-            count = few_copy(&f, s, count, float_of_order(low), top);
-            x = f.x;
-            t = f.t;
         }
     }
     return float_of_order(high);

@@ -113,13 +113,15 @@ CUT_FN void refine_threshold(work *k, const listing *l, quest q, float *low, flo
 }
 
 /* The threshold of a quest: the smallest logit that stays, or -FLT_MAX if all do. The tokens of the `first`
- * largest groups are tried first. On return *l is the last list made. */
+ * largest groups are tried first, and of four times as many if that came near. On return *l is the last list made. */
 CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, quest q, int64_t first, uint64_t mass,
                               listing *l) {
-    float bound = CALL(k, peak_bound, first, w->best);
-    if (bound > -FLT_MAX) {
+    for (int64_t count = first; count <= 4 * first; count *= 4) {
+        float bound = CALL(k, peak_bound, count, w->best);
+        if (!(bound > -FLT_MAX)) break;
         *l = CALL(k, list, w, just_below(bound), PLUS_INF);
         if (listing_answers(l, q)) return CALL(k, list_threshold, l, q);
+        if (listing_with(l, q) < q.target / 2 || listing_with(l, q) >= q.target) break;
     }
     /* low and high close in on the threshold: the amount above low is >= target, above high < target. */
     float low = MINUS_INF, high = w->best, guess_low, guess_high;

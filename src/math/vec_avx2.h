@@ -120,6 +120,20 @@ RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
     return __builtin_popcount(bits);
 }
 
+RAFFLE_FN vf v_gather(const float *p, vu i) { return _mm256_i32gather_ps(p, i, 4); }
+RAFFLE_FN vu v_load_u(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+RAFFLE_FN vu v_sub_u(vu a, vu b) { return _mm256_sub_epi32(a, b); }
+RAFFLE_FN __m256i shifted(__m128i a, uint32_t left, __m128i right) {
+    __m256i up = _mm256_sll_epi64(_mm256_cvtepu32_epi64(a), _mm_cvtsi32_si128((int)left));
+    return _mm256_srlv_epi64(up, _mm256_cvtepu32_epi64(right));
+}
+RAFFLE_FN void v_store_shifted(uint64_t *p, vu a, uint32_t left, vu right) {
+    __m256i low = shifted(_mm256_castsi256_si128(a), left, _mm256_castsi256_si128(right));
+    __m256i high = shifted(_mm256_extracti128_si256(a, 1), left, _mm256_extracti128_si256(right, 1));
+    _mm256_storeu_si256((__m256i *)p, low);
+    _mm256_storeu_si256((__m256i *)(p + 4), high);
+}
+
 RAFFLE_FN int v_lead_below(const int32_t *p, int32_t bound) {
     __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32(bound), _mm256_loadu_si256((const __m256i *)p));
     return __builtin_ctz(~v_bits(_mm256_castsi256_ps(below)));

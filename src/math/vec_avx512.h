@@ -111,6 +111,18 @@ RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
     return count;
 }
 
+RAFFLE_FN vf v_gather(const float *p, vu i) { return _mm512_i32gather_ps(i, p, 4); }
+RAFFLE_FN vu v_load_u(const void *p) { return _mm512_loadu_si512(p); }
+RAFFLE_FN vu v_sub_u(vu a, vu b) { return _mm512_sub_epi32(a, b); }
+RAFFLE_FN __m512i shifted(__m256i a, uint32_t left, __m256i right) {
+    __m512i up = _mm512_sll_epi64(_mm512_cvtepu32_epi64(a), _mm_cvtsi32_si128((int)left));
+    return _mm512_srlv_epi64(up, _mm512_cvtepu32_epi64(right));
+}
+RAFFLE_FN void v_store_shifted(uint64_t *p, vu a, uint32_t left, vu right) {
+    _mm512_storeu_si512(p, shifted(_mm512_castsi512_si256(a), left, _mm512_castsi512_si256(right)));
+    _mm512_storeu_si512(p + 8, shifted(_mm512_extracti64x4_epi64(a, 1), left, _mm512_extracti64x4_epi64(right, 1)));
+}
+
 RAFFLE_FN int v_lead_below(const int32_t *p, int32_t bound) {
     return __builtin_ctz(~(uint32_t)_mm512_cmplt_epi32_mask(_mm512_loadu_si512(p), _mm512_set1_epi32(bound)));
 }

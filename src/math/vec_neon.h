@@ -93,6 +93,20 @@ RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
     return count;
 }
 
+RAFFLE_FN vf v_gather(const float *p, vu i) {
+    float lanes[V_LANES] = {p[vgetq_lane_u32(i, 0)], p[vgetq_lane_u32(i, 1)], p[vgetq_lane_u32(i, 2)],
+                            p[vgetq_lane_u32(i, 3)]};
+    return vld1q_f32(lanes);
+}
+RAFFLE_FN vu v_load_u(const void *p) { return vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p)); }
+RAFFLE_FN vu v_sub_u(vu a, vu b) { return vsubq_u32(a, b); }
+RAFFLE_FN void v_store_shifted(uint64_t *p, vu a, uint32_t left, vu right) {
+    int64x2_t up = vdupq_n_s64((int64_t)left);
+    int32x4_t down = vnegq_s32(vreinterpretq_s32_u32(vminq_u32(right, vdupq_n_u32(64))));
+    vst1q_u64(p, vshlq_u64(vshlq_u64(vmovl_u32(vget_low_u32(a)), up), vmovl_s32(vget_low_s32(down))));
+    vst1q_u64(p + 2, vshlq_u64(vshlq_u64(vmovl_high_u32(a), up), vmovl_high_s32(down)));
+}
+
 RAFFLE_FN int v_lead_below(const int32_t *p, int32_t bound) {
     return __builtin_ctz(~v_bits(vcltq_s32(vld1q_s32(p), vdupq_n_s32(bound))));
 }

@@ -111,6 +111,19 @@ RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
     return m;
 }
 
+/* p[lane of i]. */
+RAFFLE_FN vf v_gather(const float *p, vu i) { return p[i]; }
+RAFFLE_FN vu v_load_u(const void *p) {
+    uint32_t u;
+    memcpy(&u, p, sizeof u);
+    return u;
+}
+RAFFLE_FN vu v_sub_u(vu a, vu b) { return a - b; }
+/* (lane of a << left) >> lane of right; 0 where that is 64 or more. */
+RAFFLE_FN void v_store_shifted(uint64_t *p, vu a, uint32_t left, vu right) {
+    *p = right < 64 ? (uint64_t)a << left >> right : 0;
+}
+
 /* How many of V_LANES integers come before the first that is not below the bound. */
 RAFFLE_FN int v_lead_below(const int32_t *p, int32_t bound) { return *p < bound; }
 RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) { *p = (uint64_t)a << left; }

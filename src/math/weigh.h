@@ -9,6 +9,7 @@
 
 enum {
     GROUP = 256,          /* tokens [256 g, 256 g + 255] are weighed against their own maximum */
+    GROUP_SHIFT = 8,      /* its power of two */
     WEIGHT_BITS = 31,     /* a group's largest weight is between 0.999 * 2^31 and 2^32 */
     TICKET_BITS = 10,     /* tickets carry this many bits below a weight of the row's best group */
     STEP_EXPONENT = (1 << 30) + (1 << 10) /* exponent of references beyond the range of the others */
@@ -138,20 +139,24 @@ RAFFLE_FN ref ref_make(scale s, float m) {
 /* Makes of each x 2^(x c) in the reference's units, as a float, for x <= the reference's maximum. Not for REF_STEP.
  * `tall` is a compile-time constant at every call; for REF_PLAIN both give the same bits.
  * x c = n + r - 1/2: n is an integer for the exponent, r in [0, 1] for the polynomial. */
+RAFFLE_FN void v_weights_of(vf *x, int count, vf c, vf c_low, vf magic, vf gain, int tall) {
+    vf t[V_CHAINS], r[V_CHAINS];
+    for (int i = 0; i < count; ++i) t[i] = v_fma(x[i], c, magic); /* n + magic, n the nearest integer to x c */
+    for (int i = 0; i < count; ++i) r[i] = v_fma(x[i], c, v_sub(magic, t[i])); /* x c - n: small, so nothing is lost */
+    for (int i = 0; i < count; ++i) r[i] = v_add(r[i], v_fma(x[i], c_low, v_set(0.5f)));
+    v_exp2s(x, r, count);
+    for (int i = 0; i < count; ++i) {
+        if (tall) x[i] = v_mul(x[i], gain);
+        x[i] = v_scale(x[i], t[i]);
+    }
+}
+
 RAFFLE_FN void v_weights(vf *x, int count, const ref *f, int tall) {
-    vf c = v_set(f->c), magic = v_set(f->magic), t[V_CHAINS], r[V_CHAINS];
     for (int i = 0; i < count; ++i) {
         if (tall) x[i] = v_sub(x[i], v_set(f->base));
         x[i] = v_max(x[i], v_set(f->low)); /* -inf and NaN end here */
     }
-    for (int i = 0; i < count; ++i) t[i] = v_fma(x[i], c, magic); /* n + magic, n the nearest integer to x c */
-    for (int i = 0; i < count; ++i) r[i] = v_fma(x[i], c, v_sub(magic, t[i])); /* x c - n: small, so nothing is lost */
-    for (int i = 0; i < count; ++i) r[i] = v_add(r[i], v_fma(x[i], v_set(f->c_low), v_set(0.5f)));
-    v_exp2s(x, r, count);
-    for (int i = 0; i < count; ++i) {
-        if (tall) x[i] = v_mul(x[i], v_set(f->gain));
-        x[i] = v_scale(x[i], t[i]);
-    }
+    v_weights_of(x, count, v_set(f->c), v_set(f->c_low), v_set(f->magic), v_set(f->gain), tall);
 }
 
 RAFFLE_FN vf v_weight(vf x, const ref *f, int tall) {
