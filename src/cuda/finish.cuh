@@ -36,7 +36,7 @@ struct alignas(16) quick { /* read 16 bytes at a time */
         float4 pieces4[QUICK_GROUPS]; /* maxima of pieces */
         struct {                      /* wide.cuh, which does not need them */
             uint64_t inside[QUICK_GROUPS];
-            uint32_t bins_high[BINS];
+            uint32_t parts[3][BINS];
         };
     };
     float peak[QUICK_GROUPS];       /* and of groups */

@@ -182,7 +182,8 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, best, nan);
         if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
             const uint64_t most = __ldcg(&state->best);
-            if (k.valid) row_report(a, p.row, (int32_t)~(uint32_t)most, float_of_order((uint32_t)(most >> 32)));
+            const float logit = most ? float_of_order((uint32_t)(most >> 32)) : MINUS_INF;
+            if (k.valid) row_report(a, p.row, (int32_t)~(uint32_t)most, logit);
             else row_report(a, p.row, RULE_NO_TOKEN, __int_as_float(0x7fffffff));
         }
     }

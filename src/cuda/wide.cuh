@@ -157,11 +157,12 @@ __device__ __forceinline__ wide_window wide_guess(work<type> &k, const fast_scal
     return wide_window_make(low, fminf(high, s.best));
 }
 
-/* Tickets in the bins of a window, as two halves of 32 bits: an addition of 64 bits in shared memory is a loop. */
+/* Adds tickets to a bin. 64-bit sums in shared memory are a loop, and a carry would have to be waited for, so they are
+ * kept in three parts of 14 bits: of the 262144 tokens that a row has here at most, none overflows. */
 __device__ __forceinline__ void wide_add(quick &q, int bin, uint64_t tickets) {
-    const uint32_t low = (uint32_t)tickets, before = atomicAdd(q.bins + bin, low);
-    const uint32_t high = (uint32_t)(tickets >> 32) + (before + low < low);
-    if (high) atomicAdd(q.bins_high + bin, high);
+    atomicAdd(q.parts[0] + bin, (uint32_t)tickets & 0x3fffu);
+    atomicAdd(q.parts[1] + bin, (uint32_t)(tickets >> 14) & 0x3fffu);
+    atomicAdd(q.parts[2] + bin, (uint32_t)(tickets >> 28));
 }
 
 /* Finds the window's bin in which the sum of tickets from above reaches the target, and the tickets above it. */
@@ -169,7 +170,7 @@ template <class type>
 __device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale &s, const wide_window window, uint64_t target, int *bin,
                                          uint64_t *above_bin) {
     quick &q = k.q;
-    if (threadIdx.x < BINS) q.bins[threadIdx.x] = q.bins_high[threadIdx.x] = 0;
+    if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
     __syncthreads();
     uint64_t above = 0;
     wide_visit(k, window.low, [&](int g, const float x[LANE_TOKENS]) {
@@ -187,7 +188,8 @@ __device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale &s, con
     above = fast_sum(above, q.space[4]);
     /* Bins from the highest down, one a thread. */
     const int own = BINS - 1 - (int)threadIdx.x;
-    const uint64_t held = own >= 0 ? (uint64_t)q.bins_high[own] << 32 | q.bins[own] : 0;
+    uint64_t held = 0;
+    if (own >= 0) held = q.parts[0][own] + ((uint64_t)q.parts[1][own] << 14) + ((uint64_t)q.parts[2][own] << 28);
     uint64_t inside;
     const uint64_t before = above + fast_before(held, q.space[5], &inside);
     if (above >= target || above + inside < target) return false; /* the window missed */

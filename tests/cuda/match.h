@@ -314,7 +314,7 @@ static inline void match_check(const match *m, int64_t from, int64_t rows, const
 /* The workspace is ready for the next call (run.cu keeps its counters, which must be zero, at the end of it), and
  * nothing behind it was written. */
 static inline void match_check_space(const match *m, const char *how) {
-    size_t counters = 2 * (((size_t)m->rows_max * 4 + 63) / 64 * 64), bytes = counters + SPACE_GUARD;
+    size_t counters = ((size_t)m->rows_max * 16 + 63) / 64 * 64, bytes = counters + SPACE_GUARD;
     unsigned char *tail = (unsigned char *)host_alloc(bytes);
     CUDA(cudaMemcpy(tail, m->space + m->space_bytes - counters, bytes, cudaMemcpyDeviceToHost));
     size_t dirty = 0, touched = 0;
