@@ -13,6 +13,7 @@ from . import _core
 from ._api import Candidate, Explanation, explain, pack_mask, prepare, sample
 from ._probs import kept, kept_list, mask, softmax
 from ._sampler import Sampler
+from ._verify import Verified, verify
 
 __version__ = _core.version()
 
@@ -45,6 +46,6 @@ def _reseed() -> None:
 _reseed()
 _os.register_at_fork(after_in_child=_reseed)  # or parent and child would draw alike
 
-__all__ = ["sample", "prepare", "Sampler", "softmax", "mask", "kept", "kept_list", "explain", "pack_mask", "cuda_available", "Candidate", "Explanation", "TOP_P_JOINT",
+__all__ = ["sample", "prepare", "Sampler", "verify", "Verified", "softmax", "mask", "kept", "kept_list", "explain", "pack_mask", "cuda_available", "Candidate", "Explanation", "TOP_P_JOINT",
            "FILTERS_FIRST", "MIN_P_LAST", "TOP_K_EXACT", "EMPTY_IS_ZERO", "ROW_NAN", "ROW_INF", "ROW_EMPTY", "ROW_ARGUMENT",
            "NO_TOKEN"]

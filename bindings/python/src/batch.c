@@ -10,6 +10,7 @@ int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     Py_ssize_t count = PyTuple_Size(arguments) - more;
     PyObject *ours = PyTuple_GetSlice(arguments, 0, count > 0 ? count : 0);
     if (!ours) return -1;
+    a->entries = -1;
     int good = PyArg_ParseTuple(ours, "OO!OOOOOOIiiiO", &a->logits, &PyTuple_Type, &a->params, &a->index, &a->slot, &a->allow,
                                 &a->token, &a->row_flags, &a->workspace, &a->flags, &a->dtype, &a->input, &a->threads,
                                 &a->stream);
@@ -140,7 +141,7 @@ static void params_point(batch *b, int which, const void *data) {
 
 /* The arrays' common length: rows, or what the arrays say where `slot` maps rows to them. */
 static int slots_agree(batch *b) {
-    b->slots = b->slot.data ? -1 : b->rows;
+    b->slots = b->slot.data ? -1 : b->entries;
     for (int i = 0; i < PARAM_COUNT; ++i) {
         const param *p = &b->param[i];
         if (!p->data || p->scalar) continue;
@@ -163,7 +164,7 @@ static int params_take(batch *b, const batch_arguments *a) {
         PyErr_Format(PyExc_TypeError, "params must have %d entries", PARAM_COUNT);
         return -1;
     }
-    if (param_take(&b->slot, a->slot, "slot", PARAM_I32, b->rows, device)) return -1;
+    if (param_take(&b->slot, a->slot, "slot", PARAM_I32, b->entries, device)) return -1;
     if (b->slot.data && b->slot.scalar) {
         PyErr_SetString(PyExc_ValueError, "slot must have an entry per row");
         return -1;
@@ -171,7 +172,7 @@ static int params_take(batch *b, const batch_arguments *a) {
     for (int i = 0; i < PARAM_COUNT; ++i) {
         param *p = &b->param[i];
         PyObject *object = PyTuple_GetItem(a->params, i);
-        if (param_take(p, object, known[i].name, known[i].type, b->slot.data ? -1 : b->rows, device)) return -1;
+        if (param_take(p, object, known[i].name, known[i].type, b->slot.data ? -1 : b->entries, device)) return -1;
         if (!known[i].required) param_drop_default(p, known[i].value);
     }
     param *seed = &b->param[PARAM_SEED], *position = &b->param[PARAM_POSITION];
@@ -188,30 +189,10 @@ static int params_take(batch *b, const batch_arguments *a) {
     return slots_agree(b);
 }
 
-/* A scalar, once per slot. One seed makes a seed for every row: rows that shared one would draw alike. */
-static void scalar_spread(const param *p, int is_seed, int64_t count, void *to) {
-    if (param_size(p->type) == 4) {
-        uint32_t *entry = to, value;
-        memcpy(&value, &p->value, sizeof value);
-        for (int64_t i = 0; i < count; ++i) entry[i] = value;
-    } else {
-        uint64_t *entry = to;
-        for (int64_t i = 0; i < count; ++i) entry[i] = p->value + (is_seed ? (uint64_t)i : 0);
-    }
-}
-
 static int params_on_cpu(batch *b) {
-    size_t slots = (size_t)b->slots;
-    if (b->slots > 1) {
-        b->host = malloc(slots * 8 * PARAM_COUNT);
-        if (!b->host) return PyErr_NoMemory(), -1;
-    }
     for (int i = 0; i < PARAM_COUNT; ++i) {
         param *p = &b->param[i];
-        if (p->data && p->scalar && b->slots > 1) {
-            p->data = (char *)b->host + slots * 8 * (size_t)i;
-            scalar_spread(p, i == PARAM_SEED, b->slots, (void *)p->data);
-        }
+        if (p->data && p->scalar && b->slots > 1 && param_spread(p, i == PARAM_SEED, b->slots)) return -1;
         params_point(b, i, p->data);
     }
     b->params.slot = b->slot.data;
@@ -417,6 +398,7 @@ static int build(batch *b, const batch_arguments *a) {
     b->logits_object = a->logits;
     if (logits_take(a->logits, a->dtype, a->input, stream, v, &desc) || index_take(b, a->index)) return -1;
     if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
+    b->entries = a->entries >= 0 ? a->entries : b->rows;
     desc_rows(&desc, b->rows);
     b->plan = plan_get(&desc);
     if (!b->plan) return -1;
@@ -466,9 +448,8 @@ void batch_release(batch *b) {
     for (int i = 0; i < PARAM_COUNT; ++i) param_release(&b->param[i]);
     param_release(&b->slot);
     param_release(&b->index);
-    free(b->host);
     free(b->packed);
-    b->host = b->packed = NULL;
+    b->packed = NULL;
     Py_XDECREF((PyObject *)b->plan);
     b->plan = NULL;
 }

@@ -99,6 +99,9 @@ typedef struct param {
 int param_take(param *p, PyObject *object, const char *name, param_type type, int64_t count, const dl_device *device);
 /* Leaves an unset scalar at its default, so that the kernel need not look at it. */
 void param_drop_default(param *p, double value);
+/* Writes a scalar out: an entry for each of `count` slots. One seed makes a seed for every row: rows that shared one
+ * would draw alike. 0, or -1 with an exception. */
+int param_spread(param *p, int is_seed, int64_t count);
 void param_release(param *p);
 size_t param_size(param_type type);
 
@@ -116,11 +119,10 @@ typedef struct batch {
     raffle_launch launch;
     array_view logits_view, allow_view, token_view, row_flags_view, workspace_view;
     param param[PARAM_COUNT], slot, index;
-    void *host;   /* scalars written out per slot */
     void *packed; /* a bool mask as bits */
     int uploaded; /* 1: the parameters are on the GPU already */
     PyObject *logits_object; /* borrowed from the arguments, or owned by a prepared call */
-    int64_t rows, slots;
+    int64_t rows, entries, slots; /* entries: of a parameter that is an array, without slots */
     int one_row; /* logits are [vocab]: outputs have no axis */
     int threads;
     int stream_given; /* 0: ask the logits' package at every call */
@@ -135,6 +137,7 @@ typedef struct batch_arguments {
     int input; /* raffle_input */
     int threads;
     PyObject *stream; /* a CUDA stream's address; None: the current one of the logits' package */
+    int64_t entries;  /* requests, where parameters are theirs and not the rows'; batch_parse sets -1 */
 } batch_arguments;
 
 /* `more` arguments at the end belong to the caller. */
@@ -167,6 +170,7 @@ PyObject *core_sample(PyObject *module, PyObject *arguments);
 PyObject *core_prepare(PyObject *module, PyObject *arguments);
 PyObject *core_explain(PyObject *module, PyObject *arguments);
 PyObject *core_rows(PyObject *module, PyObject *arguments);
+PyObject *core_verify(PyObject *module, PyObject *arguments);
 
 /* ---- fresh.c ---------------------------------------------------------------------------------------- */
 

@@ -36,6 +36,7 @@ static PyMethodDef methods[] = {
     {"sample", core_sample, METH_VARARGS, "raffle_sample on arrays"},
     {"prepare", core_prepare, METH_VARARGS, "the same, to be run again and again"},
     {"rows", core_rows, METH_VARARGS, "raffle_softmax and raffle_mask on arrays"},
+    {"verify", core_verify, METH_VARARGS, "raffle_verify on arrays"},
     {"explain", core_explain, METH_VARARGS, "raffle_explain on arrays"},
     {"plan", core_plan, METH_VARARGS, "the plan that a call on these logits uses"},
     {"inspect", core_inspect, METH_O, "(shape, DLPack device type, device id) of an array"},

@@ -240,6 +240,21 @@ void param_drop_default(param *p, double value) {
     if (p->type == PARAM_F32 ? real == (float)value : whole == (int32_t)value) p->data = NULL;
 }
 
+int param_spread(param *p, int is_seed, int64_t count) {
+    p->made = malloc((size_t)count * param_size(p->type) + 1);
+    if (!p->made) return PyErr_NoMemory(), -1;
+    if (param_size(p->type) == 4) {
+        uint32_t *entry = p->made, value;
+        memcpy(&value, &p->value, sizeof value);
+        for (int64_t i = 0; i < count; ++i) entry[i] = value;
+    } else {
+        uint64_t *entry = p->made;
+        for (int64_t i = 0; i < count; ++i) entry[i] = p->value + (is_seed ? (uint64_t)i : 0);
+    }
+    p->data = p->made;
+    return 0;
+}
+
 void param_release(param *p) {
     free(p->made);
     p->made = NULL;

@@ -63,7 +63,7 @@ PyTypeObject *call_type;
 static int call_check(const batch *b, PyObject *call_arguments) {
     PyObject *params = PyTuple_GetItem(call_arguments, 1);
     for (int i = 0; i < PARAM_COUNT; ++i)
-        if (b->param[i].made && array_check(PyTuple_GetItem(params, i))) {
+        if (b->param[i].made && !b->param[i].scalar && array_check(PyTuple_GetItem(params, i))) {
             PyErr_Format(PyExc_TypeError, "%s: a prepared call reads arrays in place, so this one must be contiguous and %s",
                          b->param[i].name, b->param[i].type == PARAM_F32 ? "float32" : b->param[i].type == PARAM_I32 ? "int32"
                                                                                                                   : "uint64");

@@ -1,0 +1,91 @@
+"""verify: how many drafts of a smaller model stand."""
+from typing import Any, Dict, NamedTuple, Optional
+
+from . import _core
+from ._api import Array, Floats, Integers, _on_gpu
+from ._arrays import dtype_code, kind_of
+
+_METHODS = {"rejection": 0, "block": 1, "match": 2, "synthetic": 3}
+
+
+class Verified(NamedTuple):
+    """What became of the drafts. Of request r, accepted[r] + 1 tokens count; behind them is -1."""
+
+    tokens: Any  #: of the drafts' shape with one more per request: accepted drafts, then the recovered or bonus token
+    accepted: Any  #: [requests] how many drafts stand
+    last: Any  #: [requests] the recovered or bonus token
+    row_flags: Any  #: as tokens: flags of the row that each token came from
+
+
+def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0,
+           min_p: Floats = 0.0, seed: Optional[Integers] = None, position: Integers = 0, *, first: Optional[Integers] = None,
+           draft_logits: Optional[Array] = None, draft_probs: Optional[Array] = None,
+           draft_params: Optional[Dict[str, Any]] = None, parent: Optional[Integers] = None, method: str = "rejection",
+           threshold_single: float = 0.0, threshold_sum: float = 0.0, rate: float = 0.0, slot: Optional[Integers] = None,
+           allow: Optional[Array] = None, flags: int = 0, threads: int = 1, dtype: Any = None, probs: bool = False,
+           stream: Optional[int] = None) -> Verified:
+    """Accepts drafts so that every token has the law that sample() would draw from with these parameters.
+
+    logits:       the target model's, a row for each draft and one more per request: [requests, each + 1, vocab] with
+                  drafts [requests, each]; or [rows, vocab] with drafts [count] and `first`.
+    drafts:       token ids; -1: no draft here, and none behind it counts.
+    first:        [requests + 1]: request r has the drafts first[r] .. first[r + 1] - 1.
+    draft_logits: [count, vocab] (or [requests, each, vocab]) what the drafts were sampled from, with draft_params: a
+                  dictionary of temperature, top_k, top_p, min_p, flags. Or:
+    draft_probs:  the same as float32 probabilities. With neither, the drafts may have been chosen in any way.
+    parent:       a tree: which draft of its request each draft follows; -1: none.
+    method:       'rejection', 'block', 'match' or 'synthetic'; docs/speculative.md.
+    Parameters have an entry per request; position is that of its first row. The rest is as in sample().
+
+    >>> import numpy, raffle
+    >>> target = numpy.zeros((1, 3, 4), numpy.float32)
+    >>> target[0, 0, 2] = target[0, 1, 1] = target[0, 2, 3] = 9
+    >>> done = raffle.verify(target, numpy.array([[2, 0]]), temperature=0)
+    >>> done.tokens, done.accepted
+    (array([[ 2,  1, -1]], dtype=int32), array([1], dtype=int32))
+    """
+    if method not in _METHODS:
+        raise ValueError(f"method is {method!r}: must be one of {', '.join(_METHODS)}")
+    kind = kind_of(logits)
+    given = logits
+    logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
+    vocab = kind.shape(logits)[-1]
+    if not hasattr(drafts, "shape"):
+        raise TypeError(f"drafts must be an array, not {type(drafts)}")
+    if first is None:
+        if len(drafts.shape) != 2:
+            raise ValueError("drafts must be [requests, each], or first must say where each request's begin")
+        requests, each = (int(n) for n in drafts.shape)
+        shape: Any = (requests, each + 1)
+    else:
+        requests, each = len(first) - 1, -1
+        shape = (kind.shape(logits)[0],)
+    if len(kind.shape(logits)) == 3:
+        if first is not None or tuple(kind.shape(logits)[:2]) != shape:
+            raise ValueError(f"logits have shape {tuple(kind.shape(logits))}: must be {(*shape, vocab)}")
+        logits = logits.reshape(-1, vocab)
+    drafts = drafts.reshape(-1)
+    for name, value in (("draft_logits", draft_logits), ("draft_probs", draft_probs)):
+        if value is not None and len(value.shape) == 3:
+            value = value.reshape(-1, value.shape[-1])
+            draft_logits, draft_probs = (value, draft_probs) if name == "draft_logits" else (draft_logits, value)
+    if draft_logits is not None:
+        draft_logits = kind.logits(draft_logits, code)[0]
+    said = dict(draft_params or {})
+    of_drafts = tuple(said.pop(name, default) for name, default in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0)))
+    draft_flags = said.pop("flags", flags)
+    if said:
+        raise TypeError(f"no such draft parameter: {next(iter(said))}")
+    if draft_params is not None and draft_logits is None:
+        raise ValueError("draft_params tell how draft_logits were sampled from: give both")
+    params, workspace = (temperature, top_k, top_p, min_p, seed, position), None
+    if kind.gpu(logits):
+        params, _, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, None, slot, stream)
+    rows = kind.shape(logits)[0]
+    tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
+    accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")
+    _core.verify(logits, params, None, slot, allow, tokens, row_flags, workspace, flags, code, probs, threads, stream, drafts,
+                 requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],
+                 threshold_single, threshold_sum, rate, accepted, last, None)
+    return Verified(kind.finish(given, tokens.reshape(shape)), kind.finish(given, accepted), kind.finish(given, last),
+                    kind.finish(given, row_flags.reshape(shape)))

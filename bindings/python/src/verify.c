@@ -1,0 +1,190 @@
+/* verify.c - raffle_verify on arrays. */
+#include "core.h"
+
+#include <string.h>
+
+/* A batch, its drafts and what becomes of them. The batch comes first: batch_run hands it back. */
+typedef struct verify_call {
+    batch batch;
+    raffle_drafts drafts;
+    raffle_verified verified;
+    raffle_logits draft_logits;
+    raffle_params draft_params;
+    raffle_probabilities draft_probs;
+    param token, first, parent, draft_param[4];
+    array_view logits_view, probs_view, accepted, last, path;
+} verify_call;
+
+static raffle_status verify_run(const batch *b, const raffle_launch *launch, raffle_error *error) {
+    const verify_call *c = (const verify_call *)(const void *)b;
+    return raffle_verify(b->plan->plan, &b->logits, &b->params, &c->drafts, &c->verified, launch, error);
+}
+
+/* Rows that drafts were drawn from: [drafts, vocab]. */
+static int rows_take(const verify_call *c, PyObject *object, const char *name, array_view *v) {
+    if (array_take(object, name, -1, v)) return -1;
+    if (v->ndim != 2 || v->shape[1] != c->batch.plan->desc.vocab || v->shape[0] != c->token.count) {
+        PyErr_Format(PyExc_ValueError, "%s must be [%lld, %lld]: a row for every draft", name, (long long)c->token.count,
+                     (long long)c->batch.plan->desc.vocab);
+        return -1;
+    }
+    if (array_count(v) && ((v->shape[1] > 1 && v->stride[1] != 1) || (v->shape[0] > 1 && v->stride[0] == 0))) {
+        PyErr_Format(PyExc_ValueError, "%s must be contiguous along the vocabulary, and have rows of its own", name);
+        return -1;
+    }
+    if (array_on_gpu(v) != array_on_gpu(&c->batch.logits_view)) {
+        PyErr_Format(PyExc_ValueError, "%s is on another device than the logits", name);
+        return -1;
+    }
+    return 0;
+}
+
+static int draft_logits_take(verify_call *c, PyObject *object, int dtype) {
+    array_view *v = &c->logits_view;
+    if (object == Py_None) return 0;
+    if (rows_take(c, object, "draft_logits", v)) return -1;
+    int found = batch_dtype(v, "draft_logits", dtype);
+    if (found < 0) return -1;
+    if (found != c->batch.plan->desc.dtype) {
+        PyErr_SetString(PyExc_TypeError, "draft_logits must have the dtype of the logits");
+        return -1;
+    }
+    c->draft_logits.data = v->data;
+    c->draft_logits.rows = v->shape[0];
+    c->draft_logits.row_stride = v->shape[0] > 1 ? v->stride[0] : 0;
+    c->drafts.logits = &c->draft_logits;
+    c->drafts.params = &c->draft_params;
+    return 0;
+}
+
+static int draft_probs_take(verify_call *c, PyObject *object) {
+    char text[32];
+    array_view *v = &c->probs_view;
+    if (object == Py_None) return 0;
+    if (rows_take(c, object, "draft_probs", v)) return -1;
+    if (!array_is(v, DL_FLOAT, 32)) {
+        PyErr_Format(PyExc_TypeError, "draft_probs has dtype %s: must be float32", array_dtype_name(v->dtype, text, sizeof text));
+        return -1;
+    }
+    c->draft_probs.data = (const float *)(const void *)v->data;
+    c->draft_probs.rows = v->shape[0];
+    c->draft_probs.row_stride = v->shape[0] > 1 ? v->stride[0] : 0;
+    c->drafts.probabilities = &c->draft_probs;
+    return 0;
+}
+
+/* What the drafts were sampled with: (temperature, top_k, top_p, min_p) per request, and the batch's own slots. */
+static int draft_params_take(verify_call *c, PyObject *params, unsigned flags) {
+    static const char *const names[] = {"draft temperature", "draft top_k", "draft top_p", "draft min_p"};
+    const batch *b = &c->batch;
+    raffle_params *p = &c->draft_params;
+    const void **const fields[] = {(const void **)&p->temperature, (const void **)&p->top_k, (const void **)&p->top_p,
+                                   (const void **)&p->min_p};
+    p->flags = flags;
+    p->slot = b->params.slot;
+    p->slots = b->slots;
+    for (int i = 0; i < 4; ++i) {
+        param *d = &c->draft_param[i];
+        if (param_take(d, PyTuple_GetItem(params, i), names[i], i == 1 ? PARAM_I32 : PARAM_F32, b->slots, &b->logits_view.device))
+            return -1;
+        param_drop_default(d, i == 0 || i == 2 ? 1.0 : 0.0);
+        if (d->data && d->scalar && param_spread(d, 0, b->slots)) return -1;
+        *fields[i] = d->data;
+    }
+    return 0;
+}
+
+static int outputs_take(verify_call *c, PyObject *accepted, PyObject *last, PyObject *path) {
+    struct {
+        PyObject *object;
+        const char *name;
+        array_view *view;
+        int64_t count;
+        int32_t **field;
+    } const outputs[] = {{accepted, "accepted", &c->accepted, c->drafts.requests, &c->verified.accepted},
+                         {last, "last", &c->last, c->drafts.requests, &c->verified.last},
+                         {path, "path", &c->path, c->batch.rows, &c->verified.path}};
+    for (int i = 0; i < 3; ++i) {
+        array_view *v = outputs[i].view;
+        if (outputs[i].object == Py_None) continue;
+        if (array_take(outputs[i].object, outputs[i].name, -1, v)) return -1;
+        if (!array_is(v, DL_INT, 32) || !array_is_contiguous(v) || v->read_only || array_count(v) != outputs[i].count ||
+            array_on_gpu(v) != array_on_gpu(&c->batch.logits_view)) {
+            PyErr_Format(PyExc_ValueError, "%s must be %lld contiguous int32 beside the logits", outputs[i].name,
+                         (long long)outputs[i].count);
+            return -1;
+        }
+        *outputs[i].field = (int32_t *)(void *)v->data;
+    }
+    return 0;
+}
+
+static int integers_take(verify_call *c, param *p, PyObject *object, const char *name, int64_t count) {
+    if (param_take(p, object, name, PARAM_I32, count, &c->batch.logits_view.device)) return -1;
+    if (!p->data || !p->scalar) return 0;
+    PyErr_Format(PyExc_ValueError, "%s must be an array", name);
+    return -1;
+}
+
+static void verify_release(verify_call *c) {
+    param_release(&c->token);
+    param_release(&c->first);
+    param_release(&c->parent);
+    for (int i = 0; i < 4; ++i) param_release(&c->draft_param[i]);
+    array_release(&c->logits_view);
+    array_release(&c->probs_view);
+    array_release(&c->accepted);
+    array_release(&c->last);
+    array_release(&c->path);
+    batch_release(&c->batch);
+}
+
+/* verify(..., drafts, requests, each, first, parent, draft_logits, draft_probs, draft_params, draft_flags, method, threshold_single,
+ * threshold_sum, rate, accepted, last, path): the arguments of sample, then these. `each` is -1 where first is given. */
+PyObject *core_verify(PyObject *module, PyObject *arguments) {
+    (void)module;
+    enum { MORE = 16 };
+    batch_arguments a;
+    verify_call c;
+    PyObject *drafts, *first, *parent, *logits, *probs, *params, *accepted, *last, *path;
+    long long requests, each;
+    int method;
+    unsigned flags;
+    memset(&c, 0, sizeof c);
+    c.drafts = raffle_drafts_init();
+    c.verified = raffle_verified_init();
+    c.draft_logits = raffle_logits_init();
+    c.draft_params = raffle_params_init();
+    c.draft_probs = raffle_probabilities_init();
+    if (batch_parse(arguments, MORE, &a)) return NULL;
+    Py_ssize_t size = PyTuple_Size(arguments);
+    PyObject *more = PyTuple_GetSlice(arguments, size - MORE, size);
+    int good = more && PyArg_ParseTuple(more, "OLLOOOOO!IifffOOO", &drafts, &requests, &each, &first, &parent, &logits, &probs,
+                                        &PyTuple_Type, &params, &flags, &method, &c.drafts.threshold_single,
+                                        &c.drafts.threshold_sum, &c.drafts.rate, &accepted, &last, &path);
+    Py_XDECREF(more); /* `arguments` has the same objects */
+    a.entries = requests;
+    if (!good || batch_build(&c.batch, &a)) return NULL;
+    c.drafts.method = method;
+    c.drafts.requests = requests;
+    c.drafts.each = each < 0 ? 0 : each;
+    int status = integers_take(&c, &c.token, drafts, "drafts", each < 0 ? -1 : requests * each) ||
+                 integers_take(&c, &c.first, first, "first", requests + 1) ||
+                 integers_take(&c, &c.parent, parent, "parent", c.token.count);
+    c.drafts.token = c.token.data;
+    c.drafts.first = c.first.data;
+    c.drafts.parent = c.parent.data;
+    if (!status && c.batch.rows != c.token.count + requests) {
+        PyErr_Format(PyExc_ValueError, "logits have %lld rows: %lld drafts of %lld requests need %lld", (long long)c.batch.rows,
+                     (long long)c.token.count, requests, (long long)c.token.count + requests);
+        status = -1;
+    }
+    status = status || draft_logits_take(&c, logits, a.dtype) || draft_probs_take(&c, probs) ||
+             draft_params_take(&c, params, flags) || outputs_take(&c, accepted, last, path);
+    c.verified.token = c.batch.result.token;
+    c.verified.row_flags = c.batch.result.row_flags;
+    status = status || batch_run(&c.batch, verify_run);
+    verify_release(&c);
+    if (status) return NULL;
+    Py_RETURN_NONE;
+}

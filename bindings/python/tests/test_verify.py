@@ -1,0 +1,108 @@
+"""verify: drafts that stand, and the law of what is emitted. tests/stats has the fine-grained statistics."""
+import numpy as np
+import pytest
+import raffle
+
+VOCAB = 40
+
+
+def rows(*shape, seed=0, scale=2.0):
+    return np.random.default_rng(seed).normal(0, scale, (*shape, VOCAB)).astype(np.float32)
+
+
+def test_greedy():
+    target = rows(5, 4)
+    drafts = target[:, :3].argmax(-1).astype(np.int32)
+    drafts[1, 2] = (drafts[1, 2] + 1) % VOCAB
+    drafts[2, 0] = (drafts[2, 0] + 1) % VOCAB
+    drafts[3, 1] = -1
+    done = raffle.verify(target, drafts, temperature=0)
+    assert done.accepted.tolist() == [3, 2, 0, 1, 3]
+    best = target.argmax(-1)
+    for r, n in enumerate(done.accepted):
+        assert done.tokens[r, : n + 1].tolist() == best[r, : n + 1].tolist()
+        assert (done.tokens[r, n + 1 :] == -1).all() and done.last[r] == best[r, n]
+
+
+def test_match_is_the_text_without_drafts():
+    target = rows(6, 5)
+    words = dict(temperature=0.9, top_p=0.95, seed=list(range(6)))
+    wanted = np.stack([raffle.sample(target[:, i], position=10 + i, **words) for i in range(5)], axis=1)
+    drafts = wanted[:, :4].copy()
+    drafts[2, 1] = (drafts[2, 1] + 1) % VOCAB
+    done = raffle.verify(target, drafts, position=10, method="match", **words)
+    assert done.accepted.tolist() == [4, 4, 1, 4, 4, 4]
+    for r, n in enumerate(done.accepted):
+        assert done.tokens[r, : n + 1].tolist() == wanted[r, : n + 1].tolist()
+
+
+@pytest.mark.parametrize("method", ["rejection", "block"])
+@pytest.mark.parametrize("known", ["logits", "probs", "nothing"])
+def test_the_law(method, known):
+    """The first token's law is the target's, whatever the draft was drawn from. Fixed seeds."""
+    if method == "block" and known == "nothing":
+        known = "probs"
+    many, target, draft = 20000, rows(1, 2, seed=1)[0], rows(1, seed=2)[0]
+    exact = raffle.softmax(target[0], 0.8, top_k=12).astype(np.float64)
+    drawn = raffle.sample(np.broadcast_to(draft, (many, VOCAB)), 1.2, top_k=20, seed=10**6)
+    words = {}
+    if known == "logits":
+        words = dict(draft_logits=np.repeat(draft[None], many, 0), draft_params=dict(temperature=1.2, top_k=20))
+    elif known == "probs":
+        words = dict(draft_probs=np.repeat(raffle.softmax(draft, 1.2, top_k=20)[None], many, 0))
+    done = raffle.verify(np.repeat(target[None], many, 0), drawn[:, None], 0.8, top_k=12, seed=5, method=method, **words)
+    count = np.bincount(done.tokens[:, 0], minlength=VOCAB)
+    assert (count[exact == 0] == 0).all()
+    kept = exact > 0
+    assert ((count[kept] - many * exact[kept]) ** 2 / (many * exact[kept])).sum() < 35  # 11 degrees, p = 0.0003
+    assert 0 < done.accepted.mean() < 1
+
+
+def test_ragged_batches():
+    first = [0, 2, 2, 5]
+    target = rows(8)
+    drafts = target.argmax(-1)[[0, 1, 4, 5, 6]].astype(np.int32)
+    done = raffle.verify(target, drafts, temperature=0, first=first)
+    assert done.accepted.tolist() == [2, 0, 3] and done.tokens.tolist() == target.argmax(-1).tolist()
+    assert done.tokens.shape == (8,) and done.row_flags.tolist() == [0] * 8
+    assert raffle.verify(target, drafts, temperature=0, first=np.array(first), threads=2).tokens.tolist() == done.tokens.tolist()
+
+
+def test_synthetic_and_thresholds():
+    target, drafts = rows(500, 2), np.zeros((500, 1), np.int32)
+    for rate in (0.0, 1.0):
+        assert raffle.verify(target, drafts, method="synthetic", rate=rate, seed=1).accepted.mean() == rate
+    loose = raffle.verify(target, drafts, threshold_single=1e-6, threshold_sum=1.0, seed=1)
+    assert loose.accepted.mean() > raffle.verify(target, drafts, seed=1).accepted.mean()
+
+
+def test_trees():
+    target = rows(1, 4)
+    best = target.argmax(-1)[0]
+    drafts = np.array([[(best[0] + 1) % VOCAB, best[0], best[2]]], np.int32)  # two siblings, and a child of the second
+    done = raffle.verify(target, drafts, temperature=0, parent=np.array([-1, -1, 1]))
+    assert done.accepted.tolist() == [2]
+
+
+@pytest.mark.parametrize("words, error, sentence", [
+    (dict(method="hope"), ValueError, "method is 'hope'"),
+    (dict(drafts=np.zeros(4, np.int32)), ValueError, "drafts must be"),
+    (dict(drafts=[[1]]), TypeError, "drafts must be an array"),
+    (dict(drafts=np.zeros((2, 2), np.float32)), TypeError, "drafts has dtype float32"),
+    (dict(drafts=np.full((2, 2), 40)), ValueError, "40"),
+    (dict(drafts=np.zeros((2, 3), np.int32)), ValueError, "logits have shape"),
+    (dict(temperature=[1, 2, 3]), ValueError, "temperature has 3 entries: must be 2"),
+    (dict(draft_logits=rows(3)), ValueError, "draft_logits must be"),
+    (dict(draft_logits=rows(4).astype(np.float16)), TypeError, "draft_logits must have the dtype"),
+    (dict(draft_probs=rows(4).astype(np.float64)), TypeError, "draft_probs has dtype float64"),
+    (dict(draft_params=dict(temperature=1)), ValueError, "give both"),
+    (dict(draft_logits=rows(4), draft_params=dict(warmth=1)), TypeError, "no such draft parameter: warmth"),
+    (dict(first=[0, 1, 9]), ValueError, ""),
+    (dict(first=[0, 3, 2]), ValueError, ""),
+    (dict(rate=2.0, method="synthetic"), ValueError, "rate"),
+    (dict(seed=[1]), ValueError, "seed has 1 entries"),
+])
+def test_errors(words, error, sentence):
+    drafts = words.pop("drafts", np.zeros((2, 2), np.int32))
+    with pytest.raises(error, match=sentence):
+        raffle.verify(rows(2, 3), drafts, **words)
