@@ -17,12 +17,17 @@ class Verified(NamedTuple):
     row_flags: Any  #: as tokens: flags of the row that each token came from
 
 
+def _flat(rows: Any) -> Any:
+    """[requests, each, vocab] as [drafts, vocab]."""
+    return rows.reshape(-1, rows.shape[-1]) if rows is not None and len(rows.shape) == 3 else rows
+
+
 def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0,
-           min_p: Floats = 0.0, seed: Optional[Integers] = None, position: Integers = 0, *, first: Optional[Integers] = None,
+           min_p: Floats = 0.0, seed: Optional[Integers] = None, position: Integers = 0, *, first: Optional[Array] = None,
            draft_logits: Optional[Array] = None, draft_probs: Optional[Array] = None,
            draft_params: Optional[Dict[str, Any]] = None, parent: Optional[Integers] = None, method: str = "rejection",
            threshold_single: float = 0.0, threshold_sum: float = 0.0, rate: float = 0.0, slot: Optional[Integers] = None,
-           allow: Optional[Array] = None, flags: int = 0, threads: int = 1, dtype: Any = None, probs: bool = False,
+           allow: Optional[Array] = None, flags: int = 0, threads: int = 1, dtype: Any = None,
            stream: Optional[int] = None) -> Verified:
     """Accepts drafts so that every token has the law that sample() would draw from with these parameters.
 
@@ -65,14 +70,12 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
             raise ValueError(f"logits have shape {tuple(kind.shape(logits))}: must be {(*shape, vocab)}")
         logits = logits.reshape(-1, vocab)
     drafts = drafts.reshape(-1)
-    for name, value in (("draft_logits", draft_logits), ("draft_probs", draft_probs)):
-        if value is not None and len(value.shape) == 3:
-            value = value.reshape(-1, value.shape[-1])
-            draft_logits, draft_probs = (value, draft_probs) if name == "draft_logits" else (draft_logits, value)
+    draft_probs = _flat(draft_probs)
     if draft_logits is not None:
-        draft_logits = kind.logits(draft_logits, code)[0]
+        draft_logits = kind.logits(_flat(draft_logits), code)[0]
     said = dict(draft_params or {})
-    of_drafts = tuple(said.pop(name, default) for name, default in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0)))
+    defaults = (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))
+    of_drafts = tuple(said.pop(name, default) for name, default in defaults)
     draft_flags = said.pop("flags", flags)
     if said:
         raise TypeError(f"no such draft parameter: {next(iter(said))}")
@@ -80,11 +83,11 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
         raise ValueError("draft_params tell how draft_logits were sampled from: give both")
     params, workspace = (temperature, top_k, top_p, min_p, seed, position), None
     if kind.gpu(logits):
-        params, _, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, None, slot, stream)
+        params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream)
     rows = kind.shape(logits)[0]
     tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
     accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")
-    _core.verify(logits, params, None, slot, allow, tokens, row_flags, workspace, flags, code, probs, threads, stream, drafts,
+    _core.verify(logits, params, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
                  requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],
                  threshold_single, threshold_sum, rate, accepted, last, None)
     return Verified(kind.finish(given, tokens.reshape(shape)), kind.finish(given, accepted), kind.finish(given, last),

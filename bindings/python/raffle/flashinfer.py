@@ -17,7 +17,8 @@ from typing import Any, Optional, Tuple, Union
 
 import torch
 
-from . import EMPTY_IS_ZERO, ROW_EMPTY, ROW_NAN, TOP_P_JOINT, _api, _probs
+from . import EMPTY_IS_ZERO, ROW_EMPTY, ROW_NAN, TOP_P_JOINT, _api, _probs, _verify
+from .torch import _wrap
 
 Seed = Optional[Union[int, torch.Tensor]]
 
@@ -172,3 +173,34 @@ def top_k_mask_logits(logits: torch.Tensor, top_k: Union[torch.Tensor, int]) -> 
     """Logits outside of the top_k best become -inf."""
     out: torch.Tensor = _probs.mask(logits, top_k=top_k)
     return out
+
+
+def chain_speculative_sampling(draft_probs: torch.Tensor, draft_token_ids: torch.Tensor, target_probs: torch.Tensor,
+                               maybe_output_accepted_token_num: Optional[torch.Tensor] = None,
+                               maybe_output_emitted_draft_token_num: Optional[torch.Tensor] = None, deterministic: bool = True,
+                               generator: Optional[torch.Generator] = None, seed: Seed = None,
+                               offset: Seed = None) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Speculative decoding from probabilities: (tokens [batch, drafts + 1] with -1 behind the last, how many drafts would
+    be accepted each on its own, how many were emitted); counts are added to the given tensors.
+
+    raffle verifies logits: the target's probabilities go in as their logarithms, rounded to float32 (a relative error
+    of 1e-7), and torch's logarithm decides the last bit. With logits at hand, raffle.verify is exact and quicker.
+    """
+    batch, count = draft_token_ids.shape
+    seeds, positions = _chance(batch, target_probs.device, generator, seed, offset)
+    target, drafts = target_probs.float().log(), draft_probs.float().contiguous()
+    done = _verify.verify(target, draft_token_ids, draft_probs=drafts, seed=seeds, position=positions)
+    # Drafts behind a rejected one are judged as requests of their own: nobody else looked at them.
+    each = torch.arange(count, device=target.device)
+    first_seeds = seeds if isinstance(seeds, torch.Tensor) else torch.arange(batch, device=target.device) + _wrap(int(seeds))
+    all_positions = torch.as_tensor(positions, device=target.device).expand(batch)[:, None] + each
+    alone = _verify.verify(torch.stack([target[:, :-1], target[:, 1:]], 2).reshape(batch * count, 2, -1),
+                           draft_token_ids.reshape(-1, 1), draft_probs=drafts.reshape(batch * count, 1, -1),
+                           seed=first_seeds.repeat_interleave(count), position=all_positions.reshape(-1))
+    emitted = done.accepted[:, None]
+    judged = torch.where(each > emitted, alone.accepted.reshape(batch, count), (each < emitted).to(torch.int32))
+    counts = []
+    for given, found in ((maybe_output_accepted_token_num, judged.sum(1)),
+                         (maybe_output_emitted_draft_token_num, done.accepted)):
+        counts.append(found.to(torch.int32) if given is None else given.add_(found.to(given.dtype)))
+    return done.tokens, counts[0], counts[1]

@@ -26,6 +26,9 @@ SIGNATURES = {
     "top_p_renorm_probs": "probs, top_p, is_deterministic=False",
     "top_k_renorm_probs": "probs, top_k, is_deterministic=False",
     "top_k_mask_logits": "logits, top_k",
+    "chain_speculative_sampling": "draft_probs, draft_token_ids, target_probs, maybe_output_accepted_token_num=None, "
+                                  "maybe_output_emitted_draft_token_num=None, deterministic=True, generator=None, seed=None, "
+                                  "offset=None",
 }
 
 
@@ -146,3 +149,30 @@ def test_the_functions_are_raffles():
     """A drop-in, not another sampler."""
     drawn = flashinfer.top_p_sampling_from_probs(PROBS, 0.9, seed=8, offset=1)
     assert torch.equal(drawn, raffle.sample(PROBS, top_p=0.9, probs=True, seed=8, position=1))
+
+
+def test_chains_of_drafts():
+    draft = torch.tensor([[[0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.4, 0.1]]])
+    target = torch.tensor([[[0.0, 0.1, 0.6, 0.3], [1.0, 0.0, 0.0, 0.0], [0.7, 0.1, 0.1, 0.1]]])
+    tokens, accepted, emitted = flashinfer.chain_speculative_sampling(draft, torch.tensor([[2, 1]], dtype=torch.int32), target)
+    assert tokens.tolist() == [[2, 0, -1]] and accepted.tolist() == [1] and emitted.tolist() == [1]
+    before = torch.tensor([10], dtype=torch.int32)
+    _, accepted, emitted = flashinfer.chain_speculative_sampling(draft, torch.tensor([[2, 1]]), target, before)
+    assert accepted is before and before.tolist() == [11] and emitted.tolist() == [1]
+
+
+def test_the_law_of_chains():
+    generator = torch.Generator().manual_seed(1)
+    probs = torch.rand(5, 6, generator=generator) ** 2
+    probs /= probs.sum(1, keepdim=True)
+    drafts = torch.stack([flashinfer.sampling_from_probs(probs[i].expand(MANY, -1), generator=generator) for i in range(2)], 1)
+    tokens, accepted, emitted = flashinfer.chain_speculative_sampling(
+        probs[:2].expand(MANY, -1, -1), drafts, probs[2:].expand(MANY, -1, -1), seed=77, offset=5)
+    share = np.bincount(tokens[:, 0].numpy(), minlength=6) / MANY
+    assert np.abs(share - probs[2].numpy()).max() < 4.5 * np.sqrt(0.25 / MANY)
+    overlap = torch.minimum(probs[:2], probs[2:4]).sum(1)
+    assert abs((emitted > 0).float().mean() - overlap[0]) < 4.5 * np.sqrt(0.25 / MANY)
+    assert abs(accepted.float().mean() - overlap.sum()) < 4.5 * np.sqrt(0.5 / MANY)
+    assert (accepted >= emitted).all() and ((tokens >= 0).sum(1) == emitted + 1).all()
+    bonus = tokens[emitted == 2, 2].numpy()
+    assert np.abs(np.bincount(bonus, minlength=6) / len(bonus) - probs[4].numpy()).max() < 4.5 * np.sqrt(0.25 / len(bonus))
