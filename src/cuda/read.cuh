@@ -112,11 +112,13 @@ template <class type, bool pieces, bool weights> __device__ __forceinline__ bool
     return all != all;
 }
 
-/* Leaves a warp's best token, where `before` is what it had. */
-__device__ __forceinline__ void warp_best(row_job *k, uint64_t of_lane, uint64_t before) {
+/* Leaves a warp's best token, or the better of it and the one it left before. */
+__device__ __forceinline__ void warp_best(row_job *k, uint64_t of_lane, bool before) {
     const uint32_t order = warp_max((uint32_t)(of_lane >> 32));
     const uint32_t id = warp_max((uint32_t)(of_lane >> 32) == order ? (uint32_t)of_lane : 0);
-    if (threadIdx.x % WARP == 0) k->best_of_warp[threadIdx.x / WARP] = max(before, (uint64_t)order << 32 | id);
+    if (threadIdx.x % WARP) return;
+    uint64_t *best = k->best_of_warp + threadIdx.x / WARP;
+    *best = max(before ? *best : 0, (uint64_t)order << 32 | id);
 }
 
 /* The same for greedy rows: each lane remembers the tokens that hold its best. */
@@ -151,15 +153,15 @@ template <class type> __device__ __forceinline__ bool groups_best(flight<type> &
             if (x[j] == most_kept) first = j;
         best = token_key(most_kept, g_kept * (int64_t)GROUP + lane_token<type>(true, lane, first));
     }
-    warp_best(k, best, 0);
+    warp_best(k, best, false);
     return all != all;
 }
 
 /* Groups g, g + 8, ... below `end`, whatever they are, NaN counting as -inf: rows that are masked or misaligned, the
- * partial group at the end, and groups that have a NaN. `before` is the best token of groups that are done. Returns
+ * partial group at the end, and groups that have a NaN. `before`: others are done. Returns
  * whether there was a NaN. Arguments are few and in shared memory: what a call needs on the stack, every thread puts
  * there, whether it calls or not. */
-template <class type> static __device__ __noinline__ bool groups_redo(row_job *k, int g, int end, uint64_t before) {
+template <class type> static __device__ __noinline__ bool groups_redo(row_job *k, int g, int end, bool before) {
     __builtin_assume(__isShared(k));
     const device_row row = k->row;
     const records to = k->to;
@@ -204,7 +206,7 @@ template <class type, class range> __device__ __forceinline__ bool groups_read(r
     int g = groups.x;
     if (!again && g < whole) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
     if (g >= groups.y) return false;
-    return groups_redo<type>(k, g, groups.y, again ? 0 : k->best_of_warp[threadIdx.x / WARP]);
+    return groups_redo<type>(k, g, groups.y, !again);
 }
 
 #endif
