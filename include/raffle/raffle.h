@@ -91,6 +91,8 @@ typedef enum raffle_isa {
 #define RAFFLE_VOCAB_MAX 2097152 /* 2^21 tokens */
 #define RAFFLE_NO_TOKEN (-1)     /* the token of a row that has none; its row flags say why */
 #define RAFFLE_WORKSPACE_ALIGN 64
+#define RAFFLE_HISTORY_MAX 1048576 /* tokens that a request's history may have, 2^20 */
+#define RAFFLE_TOP_MAX 1024        /* likeliest tokens that a raffle_report tells of a row */
 
 /* An optional out-parameter of every call that can fail, written only when it does. NULL: only the status matters. */
 typedef struct raffle_error {
@@ -112,10 +114,13 @@ typedef struct raffle_plan_desc {
     int64_t vocab;    /* tokens per row, 1 .. RAFFLE_VOCAB_MAX */
     int64_t rows_max; /* most rows of a call. CUDA: at least 1. CPU: 0 means any number */
     int32_t device;   /* CUDA device ordinal */
-    int32_t flags;    /* none defined yet: 0 */
+    int32_t flags;    /* RAFFLE_PLAN_EXTRA */
     int32_t input;    /* raffle_input: what the rows are. RAFFLE_PROBS: params.temperature must be NULL */
     uint32_t reserved;
+    int64_t history_max; /* the largest history_max of a raffle_state that calls will use; 0: none */
 } raffle_plan_desc;
+
+#define RAFFLE_PLAN_EXTRA 1 /* calls may use raffle_params.extra. CPU: the workspace grows by 4 bytes a token */
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
 RAFFLE_API void raffle_plan_destroy(raffle_plan *plan); /* NULL is fine */
@@ -173,6 +178,9 @@ typedef struct raffle_params {
     uint32_t draft_step;      /* 0: draws a token. n >= 1: draws the n-th draft behind position, from random bits of its
                                  own; position stays what raffle_verify will be given. docs/speculative.md */
     uint32_t reserved;
+    const struct raffle_extra *extra; /* [slots] all else that requests ask for; the plan needs RAFFLE_PLAN_EXTRA */
+    int64_t extra_bytes;              /* sizeof(raffle_extra), where extra is set */
+    const struct raffle_state *state; /* what the requests have said so far, by the same slots; NULL: none */
 } raffle_params;
 
 /* Row flags. */
@@ -181,12 +189,14 @@ typedef struct raffle_params {
 #define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN, or has no probability */
 #define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range: RAFFLE_NO_TOKEN */
 #define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty, or has a negative or NaN probability: it was not used */
+#define RAFFLE_ROW_STATE 16u    /* CUDA: the slot's history was longer than its room: what is missing was not counted */
 
 typedef struct raffle_result {
     uint32_t size;
     uint32_t reserved;
     int32_t *token;      /* [rows] */
     uint32_t *row_flags; /* [rows] or NULL */
+    const struct raffle_report *report; /* log-probabilities and the like, or NULL */
 } raffle_result;
 
 /* How to run: scratch memory, and for CUDA the stream. CPU callers with several threads give each its
@@ -305,6 +315,139 @@ RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_log
                                        const raffle_drafts *drafts, const raffle_verified *verified,
                                        const raffle_launch *launch, raffle_error *error);
 
+/* ---- extra: editing logits, more filters ------------------------------------------------------- */
+
+/* What one request asks for beyond the arrays of raffle_params. A zero field is off or its default, so a record of
+ * zero bytes asks for nothing, and its row costs what it costs without. Edits see each logit in this order: masks
+ * (allow, allowed, banned, bad words, min-tokens, no-repeat-ngram), bias, repetition, frequency, presence, DRY. A
+ * token that is masked, -inf or NaN stays out whatever comes after. docs/sampling.md has each formula.
+ * Lists of ids are ascending and have no id twice: raffle_ids_sort makes them so. */
+typedef struct raffle_extra {
+    uint32_t flags; /* RAFFLE_REPETITION_OUTPUT ..., and those of raffle_params.flags for this row alone */
+
+    /* penalties: of tokens in the history, which is the slot's prompt and output in raffle_params.state */
+    float repetition;        /* r > 0: x > 0 ? x / r : x * r for each token of prompt or output; 0 and 1: off */
+    float frequency;         /* x - count * f, tokens of the output; |f| <= 1e9 */
+    float presence;          /* x - p if count > 0, tokens of the output; |p| <= 1e9 */
+    int32_t penalty_window;  /* the three look at the last n tokens of the history; 0: at all */
+    int32_t no_repeat_ngram; /* bans tokens that would repeat n tokens of the history; 0: off */
+    float dry_multiplier;    /* x - multiplier * base^(length - allowed) for what would lengthen a repetition; 0: off */
+    float dry_base;          /* at least 1; 0: 1.75 */
+    int32_t dry_allowed;     /* repetitions shorter than this are free; 0: 2 */
+    int32_t dry_range;       /* DRY looks at the last n tokens; 0: at all */
+    int32_t min_tokens;      /* while the output is shorter, the stop ids are banned */
+
+    /* filters, in this order among the others: top-n-sigma, epsilon, eta, min-p, top-k, typical-p, top-p, XTC */
+    float top_n_sigma;     /* keeps logits within n standard deviations of the largest; <= 0: off */
+    float epsilon;         /* keeps probabilities >= epsilon; <= 0: off */
+    float eta;             /* keeps probabilities >= min(eta, sqrt(eta) * exp(-entropy)); <= 0: off */
+    float typical_p;       /* keeps the most typical tokens up to this mass; <= 0 or >= 1: off */
+    float xtc_probability; /* with this chance, of the tokens with xtc_threshold or more, only the least likely stays */
+    float xtc_threshold;   /* above 0.5: off; 0: 0.1 */
+    int32_t keep_least;    /* no filter leaves fewer tokens than this (min_tokens_to_keep); 0: 1 */
+
+    /* lists, in the memory where the backend computes */
+    int32_t bias_count, banned_count, allowed_count, stop_count, breaker_count;
+    int32_t bad_words_count;  /* ids and ends */
+    const int32_t *bias_id;   /* [bias_count] */
+    const float *bias;        /* [bias_count] is added to the logit; -inf bans; not +inf, not NaN */
+    const int32_t *banned;    /* [banned_count] */
+    const int32_t *allowed;   /* [allowed_count] only these; none: all */
+    const int32_t *stop;      /* [stop_count] of min_tokens */
+    const int32_t *breaker;   /* [breaker_count] tokens that no repetition reaches across (DRY) */
+    const int32_t *bad_words; /* [bad_words_count] sequences, each ended by -1: the last token of one is banned when
+                                 the history ends with the others */
+} raffle_extra;
+
+#define RAFFLE_REPETITION_OUTPUT 256u /* repetition counts tokens of the output only (SGLang) */
+#define RAFFLE_COUNT_PROMPT 512u      /* frequency and presence count the prompt too (llama.cpp) */
+
+/* Sorts ids, and their values (or NULL) along, for a raffle_extra; of an id that is there twice the last stays.
+ * Returns how many are left. */
+RAFFLE_API int64_t raffle_ids_sort(int32_t *ids, float *values, int64_t count);
+
+/* ---- state: what requests have said so far ----------------------------------------------------- */
+
+/* A pool of slots in memory that you own: host memory for the CPU, device memory for CUDA. The struct itself lives on
+ * the host and only describes it. Each slot holds a history of prompt and output tokens and how often each is in it:
+ *
+ *     memory   | slot 0 | slot 1 | ...                                             raffle_state_bytes / slots each
+ *     slot     | length | prompt | entries | flags | unused (48) | token[history_max] | entry[entry_max] | index[..] |
+ *                i32      i32      i32       u32                   i32, oldest first    u64, any order     i32
+ *     entry    token | times in the output << 21 | times in the prompt << 42
+ *
+ * each part padded to 64 bytes; entry_max is the smaller of vocab and history_max * 9 / 8 + 16, and index, which finds
+ * entries, the next power of two from 1.5 * entry_max on (at least 16). About 20 to 27 bytes for each token of history_max:
+ * 86,208 a slot for 4,096 tokens, 2.6 MB for 131,072 of a vocabulary of 128,256. */
+typedef struct raffle_state {
+    uint32_t size;
+    int32_t backend;     /* raffle_backend: where the memory is */
+    int32_t device;      /* CUDA device ordinal */
+    int32_t reserved;
+    int64_t slots;       /* 1 .. 2147483647 */
+    int64_t history_max; /* tokens of a request, prompt and output: 1 .. RAFFLE_HISTORY_MAX */
+    int64_t vocab;       /* ids are below */
+    void *memory;        /* raffle_state_bytes, aligned to RAFFLE_WORKSPACE_ALIGN */
+} raffle_state;
+
+/* What a call does to slots. CPU: done on return, checked as a whole before anything is written. CUDA: the arrays are
+ * device memory, the work is enqueued on the stream and safe to capture; rows that are out of range do nothing, and
+ * tokens for which there is no room set RAFFLE_ROW_STATE for the rows of their slot until it is reset. No slot may be
+ * in one call twice. */
+typedef struct raffle_tokens {
+    uint32_t size;
+    uint32_t reserved;
+    int64_t rows;
+    const int32_t *slot;  /* [rows]; NULL: row r is slot r */
+    const int32_t *token; /* [rows, stride] */
+    const int32_t *count; /* [rows] tokens of each row; NULL: stride */
+    int64_t stride;       /* 0: 1 */
+    struct CUstream_st *stream; /* CUDA */
+} raffle_tokens;
+
+RAFFLE_API size_t raffle_state_bytes(const raffle_state *state); /* of all slots; 0 if a field is out of range */
+/* Every slot becomes empty: once before the first use. */
+RAFFLE_API raffle_status raffle_state_clear(const raffle_state *state, struct CUstream_st *stream, raffle_error *error);
+/* A new request: the slot's history is these tokens, as its prompt. */
+RAFFLE_API raffle_status raffle_state_prompt(const raffle_state *state, const raffle_tokens *prompt, raffle_error *error);
+/* Tokens of the output; RAFFLE_NO_TOKEN ends a row's. raffle_result.token can be given as it is. */
+RAFFLE_API raffle_status raffle_state_accept(const raffle_state *state, const raffle_tokens *tokens, raffle_error *error);
+/* Takes the last `count` tokens of the output back (drafts that were rejected); `token` and `stride` are not used. */
+RAFFLE_API raffle_status raffle_state_truncate(const raffle_state *state, const raffle_tokens *tokens, raffle_error *error);
+/* Empties slots; `token`, `count` and `stride` are not used. */
+RAFFLE_API raffle_status raffle_state_reset(const raffle_state *state, const raffle_tokens *slots, raffle_error *error);
+/* Makes slot `token[row * stride]` a copy of slot `slot[row]`; the two sets have no slot in common. */
+RAFFLE_API raffle_status raffle_state_fork(const raffle_state *state, const raffle_tokens *pairs, raffle_error *error);
+/* The history of a slot in host memory: *length tokens, of which the first *prompt were the prompt. */
+RAFFLE_API const int32_t *raffle_state_history(const raffle_state *state, int64_t slot, int64_t *prompt, int64_t *length);
+
+/* ---- report: log-probabilities and more about each row ------------------------------------------ */
+
+typedef enum raffle_point {
+    RAFFLE_RAW = 0,      /* the logits as they came in, temperature 1, no masks */
+    RAFFLE_TEMPERED = 1, /* after edits and temperature (greedy rows: 1), before filters */
+    RAFFLE_FILTERED = 2  /* what was drawn from; tokens that were cut: -inf */
+} raffle_point;
+
+/* Natural logarithms. Arrays are [rows] or as said, live where the backend computes, and may be NULL. A row without a
+ * token has NaN as its numbers, ranks 0 and tokens RAFFLE_NO_TOKEN. */
+typedef struct raffle_report {
+    uint32_t size;
+    int32_t point;       /* raffle_point of all numbers below */
+    float *chosen;       /* log-probability of the token */
+    int32_t *rank;       /* of the token: 1 + the number of strictly larger logits */
+    float *entropy;      /* in nats */
+    int32_t top_count;   /* 0 .. RAFFLE_TOP_MAX */
+    int32_t given_count;
+    int32_t *top_token;  /* [rows, top_count] the likeliest, ties by id; behind the last RAFFLE_NO_TOKEN */
+    float *top;          /* [rows, top_count] */
+    const int32_t *given; /* [rows, given_count] ids to look up; one outside the vocabulary gives NaN and rank 0 */
+    float *given_logprob; /* [rows, given_count] */
+    int32_t *given_rank;  /* [rows, given_count] */
+    float *all;           /* [rows, all_stride] of every token */
+    int64_t all_stride;   /* 0: vocab */
+} raffle_report;
+
 /* ---- explain --------------------------------------------------------------------------------- */
 
 /* Which stage took a token out. */
@@ -314,7 +457,9 @@ typedef enum raffle_fate {
     RAFFLE_CUT_MIN_P = 2,
     RAFFLE_CUT_TOP_K = 3,
     RAFFLE_CUT_TOP_P = 4,
-    RAFFLE_CUT_GREEDY = 5
+    RAFFLE_CUT_GREEDY = 5,
+    RAFFLE_CUT_SHAPE = 6, /* top-n-sigma, epsilon, eta or typical-p */
+    RAFFLE_CUT_XTC = 7
 } raffle_fate;
 
 typedef struct raffle_candidate {
@@ -373,6 +518,9 @@ RAFFLE_DEFINE_INIT(raffle_explanation)
 RAFFLE_DEFINE_INIT(raffle_probabilities)
 RAFFLE_DEFINE_INIT(raffle_drafts)
 RAFFLE_DEFINE_INIT(raffle_verified)
+RAFFLE_DEFINE_INIT(raffle_state)
+RAFFLE_DEFINE_INIT(raffle_tokens)
+RAFFLE_DEFINE_INIT(raffle_report)
 #undef RAFFLE_DEFINE_INIT
 
 #ifdef __cplusplus

@@ -51,10 +51,16 @@ raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc 
     if (desc->device < 0 || (desc->device && desc->backend == RAFFLE_CPU))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "device is %d: must be %s", desc->device,
                            desc->backend == RAFFLE_CPU ? "0 for the CPU" : "a device ordinal");
-    if (desc->flags) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "flags is %d: no plan flags exist", desc->flags);
     if (desc->input != RAFFLE_LOGITS && desc->input != RAFFLE_PROBS)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "input is %d: not a raffle_input", desc->input);
     if (desc->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_plan_desc.reserved is not 0");
+    if (desc->flags & ~RAFFLE_PLAN_EXTRA)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "flags has unknown bits: 0x%x", (unsigned)desc->flags);
+    if (desc->flags & RAFFLE_PLAN_EXTRA && desc->input != RAFFLE_LOGITS)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "RAFFLE_PLAN_EXTRA is for logits: the input is RAFFLE_PROBS");
+    if (desc->history_max < 0 || desc->history_max > RAFFLE_HISTORY_MAX)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "history_max is %lld: must be 0 to %d",
+                           (long long)desc->history_max, RAFFLE_HISTORY_MAX);
     return RAFFLE_OK;
 }
 
@@ -136,7 +142,7 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
     memset(made, 0, sizeof *made);
     raffle_status status = TAKE_LOGITS(&made->logits, logits);
     if (!status) status = TAKE_PARAMS(&made->params, params);
-    if (!status && result) status = TAKE(&made->result, result, raffle_result);
+    if (!status && result) status = TAKE_SINCE(offsetof(raffle_result, report), &made->result, result, raffle_result);
     if (!status) status = TAKE(&made->launch, launch, raffle_launch);
     if (!status) status = raffle_check_logits(plan, &made->logits, "logits", error);
     const int64_t rows = made->logits.rows;
@@ -146,7 +152,8 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
     if (rows && needs & NEEDS_SEED && !made->params.seed) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.seed is NULL");
     if (rows && needs & NEEDS_SEED && !made->params.position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
     if (rows && result && !made->result.token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.token is NULL");
-    return raffle_check_launch(plan, made, rows, error);
+    status = raffle_check_additions(plan, made, error);
+    return status ? status : raffle_check_launch(plan, made, rows, error);
 }
 
 /* Completes a stride: 0 is its `least`, anything else must reach it and leave offsets inside 64 bits. */
@@ -217,7 +224,10 @@ raffle_status raffle_check_call_rows(const call *call, raffle_error *error) {
         if (l->row_index[row] < 0 || l->row_index[row] >= l->data_rows)
             return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "row_index of row %lld is %d: must be 0 to %lld", (long long)row,
                                l->row_index[row], (long long)l->data_rows - 1);
-    return raffle_check_rows(&call->params, l->rows, "row", error);
+    raffle_status status = raffle_check_rows(&call->params, l->rows, "row", error);
+    for (int64_t row = 0; !status && call->params.extra && row < l->rows; ++row)
+        status = raffle_check_extra(call, row, slot_of(&call->params, row), error);
+    return status;
 }
 
 raffle_status raffle_check_explanation(const raffle_explanation *given, raffle_error *error) {

@@ -4,6 +4,8 @@
 
 #include "plan.h"
 
+#include <stddef.h>
+
 /* Sets *error (may be NULL) to a sentence and returns `status`. row -1: none. */
 raffle_status raffle_fail(raffle_error *error, raffle_status status, int64_t row, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -48,7 +50,20 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
                                   const raffle_launch *launch, verify_call *made, raffle_error *error);
 raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *call, raffle_error *error);
 
+/* One row's raffle_extra; `slot` is in range. */
+raffle_status raffle_check_extra(const call *call, int64_t row, int64_t slot, raffle_error *error);
+
+/* What later versions added to the structs of a call: extra, state, report. */
+raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle_error *error);
+
+raffle_status raffle_check_state(const raffle_state *given, raffle_state *state, slot_layout *layout, raffle_error *error);
+
 raffle_status raffle_check_explanation(const raffle_explanation *given, raffle_error *error);
+
+/* What a slot asks for beyond the arrays of raffle_params, or NULL. */
+static inline const raffle_extra *extra_of(const raffle_params *params, int64_t slot) {
+    return params->extra ? params->extra + slot : NULL;
+}
 
 /* Entry of a row in the arrays of raffle_params. */
 static inline int64_t slot_of(const raffle_params *params, int64_t row) { return params->slot ? params->slot[row] : row; }

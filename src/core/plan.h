@@ -4,6 +4,11 @@
 
 #include "raffle/raffle.h"
 
+/* Where the parts of a slot are, in bytes from its start, and how long they are. raffle.h draws them. */
+typedef struct slot_layout {
+    int64_t slot_bytes, token_at, entry_at, index_at, entry_max, index_count;
+} slot_layout;
+
 /* What becomes of the tokens that a row keeps. */
 typedef enum output_form { FORM_PROBABILITY, FORM_LOG, FORM_LOGIT } output_form;
 
@@ -15,6 +20,10 @@ typedef struct call {
     raffle_output output;       /* of raffle_softmax and raffle_mask */
     output_form form;
     raffle_launch launch;
+    int64_t vocab;
+    raffle_report report;       /* zero where the call has none */
+    raffle_state state;         /* the same */
+    slot_layout layout;         /* of the state */
     int64_t row_first, row_end; /* this call's part of the batch */
 } call;
 
@@ -30,6 +39,15 @@ typedef struct verify_call {
     raffle_probabilities draft_probabilities;
 } verify_call;
 
+/* What a call does to the slots of a state. */
+typedef enum state_action { STATE_CLEAR, STATE_PROMPT, STATE_ACCEPT, STATE_TRUNCATE, STATE_RESET, STATE_FORK } state_action;
+typedef struct state_call {
+    state_action action;
+    raffle_state state;
+    slot_layout layout;
+    raffle_tokens tokens; /* complete: stride is set */
+} state_call;
+
 typedef struct backend {
     /* Completes the plan: state, workspace_bytes. */
     raffle_status (*create)(raffle_plan *plan, raffle_error *error);
@@ -40,6 +58,7 @@ typedef struct backend {
     raffle_status (*explain)(const raffle_plan *plan, const call *call, int64_t row, raffle_explanation *out,
                              raffle_error *error);
     raffle_status (*verify)(const raffle_plan *plan, const verify_call *call, raffle_error *error);
+    raffle_status (*change)(const state_call *call, raffle_error *error); /* of a raffle_state */
 } backend;
 
 extern const backend raffle_backend_cpu, raffle_backend_cuda;

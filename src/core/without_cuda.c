@@ -10,7 +10,12 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s", why);
 }
 
-const backend raffle_backend_cuda = {create, NULL, NULL, NULL, NULL, NULL, NULL};
+static raffle_status change(const state_call *call, raffle_error *error) {
+    (void)call;
+    return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s", why);
+}
+
+const backend raffle_backend_cuda = {create, NULL, NULL, NULL, NULL, NULL, NULL, change};
 
 int raffle_cuda_available(char *text, size_t bytes) {
     if (text && bytes) snprintf(text, bytes, "%s", why);

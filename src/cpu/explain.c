@@ -18,8 +18,8 @@ _Static_assert((int)RULE_ROW_NAN == RAFFLE_ROW_NAN && (int)RULE_ROW_INF == RAFFL
                "and the public results");
 _Static_assert((int)GROUP == (int)CPU_GROUP, "the workspace has room for each group");
 
-typedef struct stage { raffle_fate fate; float low; int32_t tie_last; } stage;
-enum { STAGES_MAX = 3 };
+typedef struct stage { raffle_fate fate; cut cut; } stage;
+enum { STAGES_MAX = 8 };
 
 static float logit_of(const cpu_row *row, int dtype, int64_t i) {
     if (row->allow && !(row->allow[i / 32] >> (i % 32) & 1)) return MINUS_INF;
@@ -33,34 +33,61 @@ static float logit_of(const cpu_row *row, int dtype, int64_t i) {
 static raffle_fate fate_of(const stage *stages, int count, float x, int64_t id) {
     if (x == MINUS_INF) return RAFFLE_CUT_MASK;
     for (int i = 0; i < count; ++i)
-        if (!(x > stages[i].low || (x == stages[i].low && id <= stages[i].tie_last))) return stages[i].fate;
+        if (!cut_keeps(stages[i].cut, x, id)) return stages[i].fate;
     return RAFFLE_KEPT;
+}
+
+/* The filters in the order they are made. RAFFLE_CUT_SHAPE has two places, and RAFFLE_CUT_MIN_P one of two. */
+typedef enum step { STEP_SHAPE, STEP_MIN_P, STEP_TOP_K, STEP_TYPICAL, STEP_TOP_P, STEP_MIN_P_LAST, STEP_XTC, STEPS } step;
+
+/* Switches a filter of `all` on in `part`. */
+static void step_on(step step, const row_params *all, row_params *part) {
+    const int last = (all->flags & RAFFLE_MIN_P_LAST) != 0;
+    if (step == STEP_SHAPE) {
+        part->more.top_n_sigma = all->more.top_n_sigma;
+        part->more.epsilon = all->more.epsilon;
+        part->more.eta = all->more.eta;
+    }
+    if (step == (last ? STEP_MIN_P_LAST : STEP_MIN_P)) part->min_p = all->min_p;
+    if (step == STEP_TOP_K) part->top_k = all->top_k;
+    if (step == STEP_TYPICAL) part->more.typical_p = all->more.typical_p;
+    if (step == STEP_TOP_P) part->top_p = all->top_p;
+    if (step == STEP_XTC) {
+        part->more.xtc_probability = all->more.xtc_probability;
+        part->more.xtc_threshold = all->more.xtc_threshold;
+    }
+}
+
+/* The same row without filters. */
+static cpu_row row_unfiltered(const cpu_row *row) {
+    cpu_row whole = *row;
+    const row_filters none = {0};
+    whole.params.top_p = 1.0f;
+    whole.params.top_k = 0;
+    whole.params.min_p = 0.0f;
+    whole.params.more = none;
+    return whole;
 }
 
 /* The cuts in the order they are made; each includes those before. A greedy row has one. Returns how many. */
 static int stages_of(const cpu_row *row, cpu_row_function sample, const cpu_scratch *scratch, stage *stages) {
-    cpu_row part = *row;
+    static const raffle_fate fate[STEPS] = {RAFFLE_CUT_SHAPE, RAFFLE_CUT_MIN_P, RAFFLE_CUT_TOP_K, RAFFLE_CUT_SHAPE,
+                                            RAFFLE_CUT_TOP_P, RAFFLE_CUT_MIN_P, RAFFLE_CUT_XTC};
+    cpu_row part = row_unfiltered(row);
     answer full = sample(row, scratch);
     if (full.greedy) {
-        stage only = {RAFFLE_CUT_GREEDY, full.threshold, full.tie_last};
+        stage only = {RAFFLE_CUT_GREEDY, cut_of(&full)};
         stages[0] = only;
         return 1;
     }
-    int last = (row->params.flags & RAFFLE_MIN_P_LAST) != 0, count = 0;
-    part.params.top_p = 1.0f;
-    part.params.top_k = 0;
-    part.params.min_p = 0.0f;
-    const raffle_fate order[2][3] = {{RAFFLE_CUT_MIN_P, RAFFLE_CUT_TOP_K, RAFFLE_CUT_TOP_P},
-                                     {RAFFLE_CUT_TOP_K, RAFFLE_CUT_TOP_P, RAFFLE_CUT_MIN_P}};
-    for (int i = 0; i < 3; ++i) {
-        if (order[last][i] == RAFFLE_CUT_MIN_P) part.params.min_p = row->params.min_p;
-        if (order[last][i] == RAFFLE_CUT_TOP_K) part.params.top_k = row->params.top_k;
-        if (order[last][i] == RAFFLE_CUT_TOP_P) part.params.top_p = row->params.top_p;
+    part.params.more.keep_least = row->params.more.keep_least;
+    for (int step = 0; step < STEPS; ++step) {
+        step_on((enum step)step, &row->params, &part.params);
         answer told = sample(&part, scratch);
-        stage made = {order[last][i], told.threshold, told.tie_last};
-        stages[count++] = made;
+        stage made = {fate[step], cut_of(&told)};
+        stages[step] = made;
     }
-    return count;
+    return STEPS;
 }
 
 /* ---- the likeliest tokens ------------------------------------------------------------------------- */
@@ -116,16 +143,16 @@ static uint64_t tickets_at(const cpu_scratch *scratch, float temperature, float 
 
 static void explain_row(const raffle_plan *plan, const call *call, int64_t row_index, raffle_explanation *out) {
     cpu_scratch scratch;
-    scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
-    cpu_row row = raffle_row_of(plan, call, row_index), whole = row;
-    cpu_row_function sample = ((const cpu_table *)plan->state)->sample[plan->desc.dtype];
+    edit_scratch edits;
+    raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
+    cpu_row row = raffle_row_of(plan, call, row_index);
+    const int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, row_index), &edits, &row);
+    cpu_row whole = row_unfiltered(&row);
+    cpu_row_function sample = ((const cpu_table *)plan->state)->sample[dtype];
     stage stages[STAGES_MAX];
     int count = stages_of(&row, sample, &scratch, stages);
-    whole.params.top_p = 1.0f;
-    whole.params.top_k = 0;
-    whole.params.min_p = 0.0f;
     if (whole.params.temperature < GREEDY_BELOW && whole.params.temperature != LINEAR_TEMPERATURE) whole.params.temperature = 1.0f;
-    answer all = sample(&whole, &scratch), told = sample(&row, &scratch);
+    answer told = sample(&row, &scratch), all = sample(&whole, &scratch); /* in this order: below, all tokens have peaks */
 
     out->row_flags = told.row_flags;
     out->token = told.row_flags & RAFFLE_ROW_EMPTY && row.params.flags & RAFFLE_EMPTY_IS_ZERO ? 0 : told.token;
@@ -136,11 +163,11 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
     out->drawn = told.drawn;
     for (int i = 0; i < 8; ++i) out->fates[i] = 0;
     for (int64_t i = 0; i < row.params.vocab; ++i)
-        out->fates[fate_of(stages, count, logit_of(&row, plan->desc.dtype, i), i)]++;
+        out->fates[fate_of(stages, count, logit_of(&row, dtype, i), i)]++;
 
     float best = MINUS_INF;
     for (int64_t g = 0; g < scratch.groups; ++g) best = v_max(scratch.peak[g], best);
-    out->top_count = best > MINUS_INF ? top_select(&row, plan->desc.dtype, out->top, out->top_count) : 0;
+    out->top_count = best > MINUS_INF ? top_select(&row, dtype, out->top, out->top_count) : 0;
     for (int64_t i = 0; i < out->top_count; ++i) {
         raffle_candidate *c = &out->top[i];
         c->fate = (int32_t)fate_of(stages, count, c->logit, c->token);

@@ -170,6 +170,8 @@ RAFFLE_FN int32_t row_draw_group(const work *k, const weighing *w, cut c, int wh
     }
 }
 
+#include "row_more.h"
+
 /* ---- one set of loops per kind ------------------------------------------------------------------- */
 
 #define DEFINE_LOOPS(name, kind)                                                                                       \
@@ -187,9 +189,21 @@ RAFFLE_FN int32_t row_draw_group(const work *k, const weighing *w, cut c, int wh
     static int32_t name##_draw_group(const work *k, const weighing *w, cut c, int whole, uint64_t ticket) {            \
         return row_draw_group(k, w, c, whole, ticket, kind);                                                           \
     }                                                                                                                  \
+    static float name##_least(const work *k, float low) { return row_least(k, low, kind); }                            \
+    static float name##_most(const work *k, float high) { return row_most(k, high, kind); }                            \
+    static uint64_t name##_count(const work *k, cut c) { return row_count(k, c, kind); }                               \
+    static moments name##_moments(const work *k, float best, double scale) { return row_moments(k, best, scale, kind); } \
+    static uint64_t name##_surprise(const work *k, const weighing *w, float t, cut c, uint64_t *mass) {                \
+        return row_surprise(k, w, t, c, mass, kind);                                                                   \
+    }                                                                                                                  \
+    static float name##_radius(const work *k, const weighing *w, cut c, float center, quest q) {                       \
+        return row_radius(k, w, c, center, q, kind);                                                                   \
+    }                                                                                                                  \
+    static float name##_cap(const work *k, float high) { return row_cap(k, high, kind); }                              \
     static const loops name = {name##_scan,  name##_scan_weigh, name##_list, name##_sketch,  name##_weigh,              \
                                name##_weigh_kept, peak_bound, name##_tie, list_threshold, list_tickets,                \
-                               list_larger,  draw_list,          name##_draw_group};
+                               list_larger,  draw_list,          name##_draw_group, name##_least, name##_most,         \
+                               name##_count, name##_moments, name##_surprise, name##_radius, name##_cap};
 DEFINE_LOOPS(plain_f32, READ_F32)
 DEFINE_LOOPS(plain_f16, READ_F16)
 DEFINE_LOOPS(plain_bf16, READ_BF16)

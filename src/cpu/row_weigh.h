@@ -364,7 +364,7 @@ RAFFLE_FN uint64_t row_weigh_kept(const work *k, const weighing *w, cut c, int k
     for (int64_t g = next_group(s, 0, c.low); g < s->groups; g = next_group(s, g + 1, c.low)) {
         group_ref r = group_ref_make(w, s->peak[g]);
         if (r.below >= TICKET_BITS + 32) continue;
-        int usual = r.ref.kind == REF_PLAIN && group_whole(row, g) && c.tie_last == INT32_MAX;
+        int usual = r.ref.kind == REF_PLAIN && group_whole(row, g) && c.tie_last == INT32_MAX && !c.capped;
         s->mass[g] = usual ? group_kept(row, g, &r, c, kind) : group_kept_any(row, g, &r, c, kind);
         total += s->mass[g];
     }

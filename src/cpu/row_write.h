@@ -19,8 +19,8 @@ static writing writing_make(const cpu_row *row, const cpu_scratch *s, const answ
     float best = MINUS_INF;
     for (int64_t g = 0; g < s->groups; ++g) best = s->peak[g] > best ? s->peak[g] : best;
     writing w = {.row = row, .scratch = s, .to = to, .only = a->greedy};
-    w.kept.low = empty ? PLUS_INF : a->threshold;
-    w.kept.tie_last = a->tie_last;
+    w.kept = cut_of(a);
+    if (empty) w.kept.low = PLUS_INF;
     if (empty || a->greedy) return w;
     w.by = weighing_make(row->params.temperature, best);
     w.best_portion = portion_make(a->draw_tickets);
@@ -36,7 +36,13 @@ RAFFLE_FN float nothing_of(const writing *w) {
 /* The lanes of x, tokens i and up, that are kept. */
 RAFFLE_FN vm kept_lanes(const writing *w, vf x, int64_t i) {
     vm above = v_gt(x, v_set(w->kept.low)), equal = v_eq(x, v_set(w->kept.low));
-    if (w->kept.tie_last == INT32_MAX) return v_ge(x, v_set(w->kept.low));
+    if (w->kept.capped) {
+        vm under = v_without(v_every(), v_gt(x, v_set(w->kept.high)));
+        above = v_and(above, under);
+        equal = v_and(equal, under);
+    } else if (w->kept.tie_last == INT32_MAX) {
+        return v_ge(x, v_set(w->kept.low));
+    }
     int64_t ties = w->kept.tie_last + 1 - i; /* how many of these lanes may be equal */
     uint32_t lanes = ties >= V_LANES ? v_bits(v_every()) : ties > 0 ? (1u << ties) - 1 : 0;
     return v_mask(v_bits(above) | (v_bits(equal) & lanes));
@@ -117,7 +123,7 @@ RAFFLE_FN void group_write(writing *w, int64_t g, int kind) {
     const float peak = w->scratch->peak[g], nothing = nothing_of(w);
     const int64_t count = group_end(w->row, g) - g * GROUP;
     const int sets = to->kept || to->list || to->count;
-    const int uncut = !(w->kept.low > -FLT_MAX) && w->kept.tie_last == INT32_MAX && to->form == FORM_PROBABILITY && !sets;
+    const int uncut = !(w->kept.low > -FLT_MAX) && w->kept.tie_last == INT32_MAX && !w->kept.capped && to->form == FORM_PROBABILITY && !sets;
     float made[GROUP];
     uint32_t bits[GROUP / 32];
     ref f = {0};

@@ -11,6 +11,7 @@
 #include "cut_types.h"
 #include "weigh_blocks.h"
 #include "probability.h"
+#include "spread.h"
 
 /* A row on its way through the stages. */
 typedef struct work {
@@ -36,11 +37,17 @@ typedef struct loops {
     uint64_t (*list_larger)(const work *, const listing *, float);
     int32_t (*draw_list)(const work *, const listing *, cut, uint64_t ticket);
     int32_t (*draw_group)(const work *, const weighing *, cut, int whole, uint64_t ticket);
+    float (*least)(const work *, float low);
+    float (*most)(const work *, float high);
+    uint64_t (*count)(const work *, cut);
+    moments (*moments_of)(const work *, float best, double scale);
+    uint64_t (*surprise)(const work *, const weighing *, float temperature, cut, uint64_t *mass);
+    float (*radius)(const work *, const weighing *, cut, float center, quest);
+    float (*cap)(const work *, float high);
 } loops;
 
 static inline cut cut_above(float x) {
-    cut c = {float_of_order(order_of(x) + 1), INT32_MAX};
-    return c;
+    return cut_from(float_of_order(order_of(x) + 1));
 }
 
 /* ---- lists: tokens and tickets -------------------------------------------------------------------- */
@@ -103,7 +110,7 @@ static uint64_t list_weigh(const cpu_scratch *s, int64_t count, const weighing *
 /* A listed token's tickets if a cut keeps it, else 0. Without branches: near the cut no one can guess them. */
 RAFFLE_FN uint64_t kept_tickets(const cpu_scratch *s, int64_t i, cut c) {
     float x = s->list_x[i];
-    int keeps = (x > c.low) | ((x == c.low) & (s->list_id[i] <= c.tie_last));
+    int keeps = ((x > c.low) | ((x == c.low) & (s->list_id[i] <= c.tie_last))) & cut_under(c, x);
     return s->list_t[i] & (0 - (uint64_t)keeps);
 }
 
@@ -273,7 +280,7 @@ static void last_keep(row_state *state, const listing *l, const weighing *w) {
 
 static int last_covers(const row_state *state, const weighing *w, cut c) {
     const listing *l = &state->list;
-    int within = l->complete && l->high < PLUS_INF && l->low < c.low && c.low <= l->high;
+    int within = l->complete && !c.capped && l->high < PLUS_INF && l->low < c.low && c.low <= l->high;
     return within && state_fits(state, w);
 }
 
@@ -304,7 +311,7 @@ static uint64_t last_weigh(row_state *state, const cpu_scratch *s, cut c) {
 /* Whether the row will be weighed as a whole, and at which temperature. */
 static int weighs_all(const row_params *p, float *temperature) {
     rules r = rules_make(p);
-    int filtered = r.top_k || r.top_p || r.min_p_first || r.min_p_last;
+    int filtered = r.top_k || r.top_p || r.min_p_first || r.min_p_last || r.shape || r.typical || r.xtc;
     *temperature = r.row_mass ? r.filter_temperature : p->temperature;
     return !r.greedy && (r.row_mass || !filtered);
 }
@@ -331,8 +338,8 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     state_clear(&state);
     for (int64_t g = 0; g < s->groups; ++g) k.best = s->peak[g] > k.best ? s->peak[g] : k.best;
     const weighing draw = weighing_make(row->params.temperature, k.best);
-    const cut c = {a->threshold, a->tie_last};
-    const int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX; /* then it has drawn from the groups already */
+    const cut c = cut_of(a);
+    const int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX && !c.capped; /* then it has drawn from the groups already */
     if (!*weighed && !whole) set->weigh_kept(&k, &draw, c);
     *weighed = 1;
     return set->draw_group(&k, &draw, c, whole, 
@@ -362,4 +369,5 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     {write_f32, write_f16, write_bf16},
     {tickets_f32, tickets_f16, tickets_bf16},
     left_over,
+    {copy_f32, copy_f16, copy_bf16},
 };

@@ -35,6 +35,9 @@ typedef struct cpu_scratch {
     uint64_t *left_t, *left_s; /* and of the tokens of each group that have chances left, the sums of both rows' tickets */
 } cpu_scratch;
 
+/* Bytes of workspace used so far, and the next block of `count` elements behind them. memory NULL: only the size. */
+void *raffle_carve(char *memory, size_t *used, int64_t count, size_t element);
+
 size_t scratch_carve(cpu_scratch *scratch, int64_t vocab, void *memory); /* memory NULL: only the size */
 
 typedef answer (*cpu_row_function)(const cpu_row *row, const cpu_scratch *scratch);
@@ -73,6 +76,7 @@ typedef struct cpu_table {
     cpu_write_function write[3];
     cpu_tickets_function tickets[3];
     void (*left_over)(const cpu_pair *pair, uint64_t *left_t, uint64_t *left_s);
+    void (*copy[3])(const cpu_row *row, float *to); /* to [vocab]: the logits, masked ones -inf */
 } cpu_table;
 
 extern const cpu_table raffle_table_one, raffle_table_avx2, raffle_table_avx512, raffle_table_neon;

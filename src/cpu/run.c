@@ -8,8 +8,7 @@
 
 enum { LIST_LEAST = 4096 };
 
-/* Bytes used so far, and the next block of `count` elements behind them. */
-static void *carve(char *memory, size_t *used, int64_t count, size_t element) {
+void *raffle_carve(char *memory, size_t *used, int64_t count, size_t element) {
     void *block = memory ? memory + *used : NULL;
     *used += ((size_t)count * element + RAFFLE_WORKSPACE_ALIGN - 1) / RAFFLE_WORKSPACE_ALIGN * RAFFLE_WORKSPACE_ALIGN;
     return block;
@@ -19,18 +18,26 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     size_t used = 0;
     s->groups = (vocab + CPU_GROUP - 1) / CPU_GROUP;
     s->list_max = vocab / 8 > LIST_LEAST ? vocab / 8 : LIST_LEAST;
-    s->peak = carve(memory, &used, s->groups, sizeof *s->peak);
-    s->exponent = carve(memory, &used, s->groups, sizeof *s->exponent);
-    s->low = carve(memory, &used, s->groups, sizeof *s->low);
-    s->size = carve(memory, &used, s->groups, sizeof *s->size);
-    s->mass = carve(memory, &used, s->groups, sizeof *s->mass);
-    s->list_t = carve(memory, &used, s->list_max, sizeof *s->list_t);
-    s->list_x = carve(memory, &used, s->list_max, sizeof *s->list_x);
-    s->list_id = carve(memory, &used, s->list_max, sizeof *s->list_id);
-    s->draft_peak = carve(memory, &used, s->groups, sizeof *s->draft_peak);
-    s->left_t = carve(memory, &used, s->groups, sizeof *s->left_t);
-    s->left_s = carve(memory, &used, s->groups, sizeof *s->left_s);
+    s->peak = raffle_carve(memory, &used, s->groups, sizeof *s->peak);
+    s->exponent = raffle_carve(memory, &used, s->groups, sizeof *s->exponent);
+    s->low = raffle_carve(memory, &used, s->groups, sizeof *s->low);
+    s->size = raffle_carve(memory, &used, s->groups, sizeof *s->size);
+    s->mass = raffle_carve(memory, &used, s->groups, sizeof *s->mass);
+    s->list_t = raffle_carve(memory, &used, s->list_max, sizeof *s->list_t);
+    s->list_x = raffle_carve(memory, &used, s->list_max, sizeof *s->list_x);
+    s->list_id = raffle_carve(memory, &used, s->list_max, sizeof *s->list_id);
+    s->draft_peak = raffle_carve(memory, &used, s->groups, sizeof *s->draft_peak);
+    s->left_t = raffle_carve(memory, &used, s->groups, sizeof *s->left_t);
+    s->left_s = raffle_carve(memory, &used, s->groups, sizeof *s->left_s);
     return used;
+}
+
+static row_filters filters_of(const raffle_extra *e) {
+    row_filters none = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0};
+    if (!e) return none;
+    row_filters f = {e->top_n_sigma, e->epsilon, e->eta, e->typical_p, e->xtc_probability, e->xtc_threshold, e->keep_least};
+    if (f.xtc_threshold == 0.0f) f.xtc_threshold = 0.1f;
+    return f;
 }
 
 cpu_row raffle_row_make(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *p, int64_t row,
@@ -46,10 +53,11 @@ cpu_row raffle_row_make(const raffle_plan *plan, const raffle_logits *logits, co
             .top_p = p->top_p ? p->top_p[slot] : 1.0f,
             .min_p = p->min_p ? p->min_p[slot] : 0.0f,
             .top_k = p->top_k ? p->top_k[slot] : 0,
-            .flags = p->flags,
+            .flags = p->flags | (p->extra ? p->extra[slot].flags : 0),
             .seed = p->seed ? p->seed[slot] : 0,
             .position = p->position ? p->position[slot] : 0,
             .draft_step = p->draft_step,
+            .more = filters_of(extra_of(p, slot)),
         },
     };
     return r;
@@ -67,7 +75,8 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "isa %s: this machine or build does not have it",
                            raffle_isa_name(isa));
     if (isa == RAFFLE_ISA_BEST) plan->desc.isa = (int32_t)raffle_isa_best();
-    plan->workspace_bytes = scratch_carve(&scratch, plan->desc.vocab, NULL);
+    edit_scratch edits;
+    plan->workspace_bytes = scratch_carve(&scratch, plan->desc.vocab, NULL) + edit_carve(&edits, &plan->desc, NULL);
     return RAFFLE_OK;
 }
 
@@ -88,25 +97,41 @@ static int same_but_for_chance(const cpu_row *a, const cpu_row *b) {
            p->min_p == q->min_p && p->top_k == q->top_k;
 }
 
+int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, const edit_scratch *edits, cpu_row *row) {
+    const raffle_extra *extra = extra_of(&call->params, slot);
+    tail none = {NULL, 0};
+    if (!extra || !raffle_edits(extra)) return plan->desc.dtype;
+    raffle_prepare(call, plan->state, plan->desc.dtype, slot, none, edits, row);
+    return RAFFLE_F32;
+}
+
+void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratch, edit_scratch *edits) {
+    size_t used = scratch_carve(scratch, plan->desc.vocab, memory);
+    edit_carve(edits, &plan->desc, (char *)memory + used);
+}
+
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
     const cpu_table *table = plan->state;
     cpu_scratch scratch;
-    scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
+    edit_scratch edits;
+    raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     fpenv caller = fpenv_enter();
     raffle_status status = raffle_check_call_rows(call, error);
+    if (!status && call->result.report) status = raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "result.report: not there yet");
     cpu_row last = {0};
     answer told = {0};
     int weighed = 0;
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
-        if (!same_but_for_chance(&row, &last)) {
-            told = table->sample[plan->desc.dtype](&row, &scratch);
+        int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), &edits, &row);
+        if (call->params.extra || !same_but_for_chance(&row, &last)) {
+            told = table->sample[dtype](&row, &scratch);
             weighed = 0;
         } else if (!told.greedy && !(told.row_flags & RAFFLE_ROW_EMPTY)) {
-            told.token = table->draw[plan->desc.dtype](&row, &scratch, &told, &weighed);
+            told.token = table->draw[dtype](&row, &scratch, &told, &weighed);
         }
         last = row;
-        int zero = told.row_flags & RAFFLE_ROW_EMPTY && call->params.flags & RAFFLE_EMPTY_IS_ZERO;
+        int zero = told.row_flags & RAFFLE_ROW_EMPTY && row.params.flags & RAFFLE_EMPTY_IS_ZERO;
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
     }
@@ -114,4 +139,5 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     return status;
 }
 
-const backend raffle_backend_cpu = {create, destroy, describe, sample, raffle_cpu_write, raffle_cpu_explain, raffle_cpu_verify};
+const backend raffle_backend_cpu = {create, destroy, describe, sample, raffle_cpu_write, raffle_cpu_explain, raffle_cpu_verify,
+                                    raffle_cpu_change};

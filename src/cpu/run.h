@@ -3,10 +3,19 @@
 #define RAFFLE_CPU_RUN_H
 
 #include "plan.h"
+#include "prepare.h"
 #include "rows.h"
 
 /* Row `row` of a call, its parameters looked up and defaults filled in. */
 cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row);
+
+/* Edits the row's logits if its extra asks for it. Returns the dtype that the row then has. */
+int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, const edit_scratch *edits, cpu_row *row);
+
+/* The parts of a call's workspace. */
+void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratch, edit_scratch *edits);
+
+raffle_status raffle_cpu_change(const state_call *call, raffle_error *error);
 
 raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle_error *error);
 

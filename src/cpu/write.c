@@ -22,14 +22,16 @@ static cpu_target target_of(const call *call, int64_t row) {
 raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle_error *error) {
     const cpu_table *table = plan->state;
     cpu_scratch scratch;
-    scratch_carve(&scratch, plan->desc.vocab, call->launch.workspace);
+    edit_scratch edits;
+    raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     fpenv caller = fpenv_enter();
     raffle_status status = raffle_check_call_rows(call, error);
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
         cpu_target target = target_of(call, i);
-        answer told = table->sample[plan->desc.dtype](&row, &scratch);
-        int64_t kept = table->write[plan->desc.dtype](&row, &scratch, &told, &target);
+        int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), &edits, &row);
+        answer told = table->sample[dtype](&row, &scratch);
+        int64_t kept = table->write[dtype](&row, &scratch, &told, &target);
         if (target.count) *target.count = (int32_t)kept;
         if (call->output.row_flags) call->output.row_flags[i] = told.row_flags;
     }

@@ -156,6 +156,8 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     if (p->draft_step)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "draft_step is %u: the CUDA backend does not draw drafts yet",
                            p->draft_step);
+    const char *missing = p->extra ? "params.extra" : p->state ? "params.state" : call->result.report ? "result.report" : NULL;
+    if (missing) return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s: the CUDA backend does not have it yet", missing);
     workspace_carve(&plan->desc, call->launch.workspace, &a);
     a.logits = (const char *)call->logits.data;
     a.rows = call->logits.rows;
@@ -201,4 +203,8 @@ static raffle_status verify(const raffle_plan *, const verify_call *, raffle_err
     return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_verify needs a CPU plan: the CUDA backend does not have it yet");
 }
 
-extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write, explain, verify};
+static raffle_status change(const state_call *, raffle_error *error) {
+    return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_state: the CUDA backend does not have it yet");
+}
+
+extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write, explain, verify, change};

@@ -15,6 +15,14 @@
  *     uint64_t list_larger(l, x)     listed tokens above x
  *     int32_t draw_list(l, c, n)     holder of ticket n among the listed tokens that a cut keeps
  *     int32_t draw_group(w, c, whole, n)  the same by the tickets that weigh (whole) or weigh_kept left
+ * and for the filters of more.h, which few rows have:
+ *     float least(low)               smallest logit that is not below `low`; +inf if there is none
+ *     float most(high)               largest logit that is not above `high`; -inf if there is none
+ *     uint64_t count(c)              tokens that a cut keeps
+ *     moments moments_of(best, scale)
+ *     uint64_t surprise(w, t, c, mass)  surprises of what a cut keeps, and its mass
+ *     float radius(w, c, center, q)  smallest |x - center| up to which what the cut keeps reaches the target
+ *     float cap(high)                forgets tokens above `high`: makes each group's maximum, and returns the row's
  */
 #ifndef RAFFLE_MATH_CUT_H
 #define RAFFLE_MATH_CUT_H
@@ -44,7 +52,13 @@ RAFFLE_FN rules rules_make(const row_params *p) {
     r.top_p = p->top_p < 1.0f;
     r.min_p_last = p->min_p > 0.0f && (p->flags & RULE_MIN_P_LAST);
     r.min_p_first = p->min_p > 0.0f && !r.min_p_last;
-    r.row_mass = r.top_p && ((p->flags & RULE_TOP_P_JOINT) || !(r.top_k || r.min_p_first));
+    r.shape = r.typical = r.xtc = 0;
+#if CUT_MORE
+    r.shape = p->more.top_n_sigma > 0.0f || p->more.epsilon > 0.0f || p->more.eta > 0.0f;
+    r.typical = p->more.typical_p > 0.0f && p->more.typical_p < 1.0f;
+    r.xtc = p->more.xtc_probability > 0.0f && p->more.xtc_threshold <= 0.5f;
+#endif
+    r.row_mass = r.top_p && ((p->flags & RULE_TOP_P_JOINT) || !(r.top_k || r.min_p_first || r.shape || r.typical));
     r.filter_temperature = p->flags & RULE_FILTERS_FIRST && !linear ? 1.0f : p->temperature;
     return r;
 }
@@ -63,6 +77,7 @@ RAFFLE_FN float min_p_low(const row_params *p, double reach, float best) {
 /* ---- thresholds ------------------------------------------------------------------------------------ */
 
 RAFFLE_FN float just_below(float x) { return float_of_order(order_of(x) - 1); }
+RAFFLE_FN float just_above(float x) { return float_of_order(order_of(x) + 1); }
 
 RAFFLE_FN uint64_t listing_above(const listing *l, quest q) { return q.in_tickets ? l->above_tickets : l->above_count; }
 RAFFLE_FN uint64_t listing_with(const listing *l, quest q) {
@@ -98,7 +113,7 @@ CUT_FN void guess_threshold(work *k, const row_params *p, const weighing *w, que
 /* Narrows (low, high] of a list that has overflown, judging by the tokens it could hold. */
 CUT_FN void refine_threshold(work *k, const listing *l, quest q, float *low, float *high) {
     listing part = *l;
-    cut all = {-FLT_MAX, INT32_MAX};
+    cut all = cut_from(-FLT_MAX);
     part.count = (uint64_t)l->room;
     part.above_count = part.above_tickets = 0;
     part.tickets = CALL(k, list_tickets, &part, all);
@@ -152,16 +167,27 @@ CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, ques
 }
 
 RAFFLE_FN cut cut_raise(cut c, float low) {
-    cut raised = {low, INT32_MAX};
-    return low > c.low ? raised : c;
+    if (!(low > c.low)) return c;
+    c.low = low;
+    c.tie_last = INT32_MAX;
+    return c;
 }
 
 /* Whether the list holds every token that the cut keeps. */
 RAFFLE_FN int listing_covers(const listing *l, cut c) { return l->complete && l->high == PLUS_INF && l->low < c.low; }
 
+#if CUT_MORE
+#include "more.h"
+#endif
+
 /* All filters as one cut. On return *l may cover what is kept. */
 CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing *w, listing *l) {
-    cut c = {-FLT_MAX, INT32_MAX};
+    cut c = cut_from(-FLT_MAX);
+#if CUT_MORE
+    float floor = PLUS_INF; /* of keep_least */
+    if (p->more.keep_least > 1) floor = keep_floor(k, p, w, (uint64_t)p->more.keep_least);
+    if (r->shape) c = cut_raise(c, shape_low(k, p, r, w));
+#endif
     if (r->min_p_first) {
         c = cut_raise(c, min_p_low(p, min_p_reach(p, r), w->best));
         *l = CALL(k, list, w, just_below(c.low), PLUS_INF);
@@ -177,28 +203,49 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
             c.tie_last = CALL(k, tie, low, (uint64_t)p->top_k - larger);
         }
     }
+#if CUT_MORE
+    if (c.low == floor && p->top_k < p->more.keep_least) c.tie_last = INT32_MAX; /* fewer than those that stay */
+    c = cut_floor(c, floor, cut_from(-FLT_MAX));
+    if (r->typical) {
+        c = typical_cut(k, p, r, w, c);
+        if (c.capped && p->more.keep_least > 1) { /* of what is left below its upper end */
+            uint64_t over = CALL(k, count, cut_from(just_above(c.high)));
+            floor = keep_floor(k, p, w, (uint64_t)p->more.keep_least + over);
+            l->complete = 0;
+        }
+    }
+    const cut before = c;
+#endif
     if (r->top_p) {
         int listed = (r->top_k || r->min_p_first) && listing_covers(l, c);
         uint64_t mass = r->row_mass ? CALL(k, weigh, w)
                         : listed    ? CALL(k, list_tickets, l, c)
                                     : CALL(k, weigh_kept, w, c);
         quest q = {share_of(p->top_p, mass), 1};
+        uint64_t over = c.capped ? CALL(k, weigh_kept, w, cut_from(just_above(c.high))) : 0; /* larger, but cut */
         if (listed) { /* only listed tokens can stay */
             listing kept = *l;
+            int reached = CALL(k, list_tickets, l, c) >= q.target;
             kept.low = just_below(c.low);
-            if (CALL(k, list_tickets, l, c) >= q.target) c = cut_raise(c, CALL(k, list_threshold, &kept, q));
+            q.target += over;
+            if (reached) c = cut_raise(c, CALL(k, list_threshold, &kept, q));
         } else {
-            c = cut_raise(c, row_threshold(k, p, w, q, TOP_P_FIRST, mass, l));
+            q.target += over;
+            c = cut_raise(c, row_threshold(k, p, w, q, TOP_P_FIRST, mass + over, l));
         }
     }
-    if (r->min_p_last) c = cut_raise(c, min_p_low(p, min_p_reach(p, r), w->best));
+    if (r->min_p_last) c = cut_raise(c, min_p_low(p, min_p_reach(p, r), c.capped ? c.high : w->best));
+#if CUT_MORE
+    c = cut_floor(c, floor, before);
+    if (r->xtc) c = xtc_cut(k, p, r, w, c);
+#endif
     return c;
 }
 
 /* ---- the whole way of a row whose largest logit is known -------------------------------------------- */
 
 CUT_FN answer row_answer(work *k, const row_params *p, float best) {
-    answer a = {RULE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0};
+    answer a = {RULE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0, 0.0f, 0};
     rules r = rules_make(p);
     if (best == PLUS_INF) a.row_flags |= RULE_ROW_INF;
     if (best == MINUS_INF) {
@@ -215,14 +262,20 @@ CUT_FN answer row_answer(work *k, const row_params *p, float best) {
     if (r.filter_temperature != p->temperature) filter = weighing_make(r.filter_temperature, best);
     listing l = {0.0f, 0.0f, 0.0f, 0.0f, 0, 0, 0, 0, 0, 0};
     cut c = row_cut(k, p, &r, &filter, &l);
-    int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX;
-    int same = filter.scale.c == draw.scale.c && filter.scale.c_low == draw.scale.c_low;
+    int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX && !c.capped;
+#if CUT_MORE
+    if (c.capped) draw = weighing_make(p->temperature, CALL(k, cap, c.high));
+#endif
+    int same = !c.capped && filter.scale.c == draw.scale.c && filter.scale.c_low == draw.scale.c_low;
     int listed = !whole && same && listing_covers(&l, c);
     a.draw_tickets = listed ? CALL(k, list_tickets, &l, c) : whole ? CALL(k, weigh, &draw) : CALL(k, weigh_kept, &draw, c);
     a.drawn = ticket_drawn(p->seed, p->position, p->draft_step, a.draw_tickets);
     a.token = listed ? CALL(k, draw_list, &l, c, a.drawn) : CALL(k, draw_group, &draw, c, whole, a.drawn);
     a.threshold = c.low;
     a.tie_last = c.tie_last;
+    a.capped = c.capped;
+    a.high = c.high;
+    a.whole = whole;
     return a;
 }
 

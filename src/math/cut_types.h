@@ -13,6 +13,7 @@ enum { TOP_P_FIRST = 64 };    /* top-p tries the tokens of this many groups firs
 /* Which stages a row has. */
 typedef struct rules {
     int greedy, top_k, top_p, min_p_first, min_p_last;
+    int shape, typical, xtc; /* shape: top-n-sigma, epsilon, eta */
     int row_mass; /* top-p's share is one of the whole row */
     float filter_temperature;
 } rules;
@@ -52,13 +53,30 @@ RAFFLE_FN uint64_t group_tickets(const group_ref *g, uint32_t weight) {
     return g->right < 32 ? (uint64_t)(weight >> g->right) << g->left : 0;
 }
 
-/* What is left after the filters: logits above `low`, and those equal to it with an id up to tie_last. */
+/* What is left after the filters: logits above `low`, and those equal to it with an id up to tie_last; of these, if
+ * `capped`, logits up to `high`. */
 typedef struct cut {
     float low;
     int32_t tie_last;
+    int32_t capped;
+    float high;
 } cut;
 
-RAFFLE_FN int cut_keeps(cut c, float x, int64_t id) { return x > c.low || (x == c.low && id <= c.tie_last); }
+RAFFLE_FN cut cut_from(float low) {
+    cut c = {low, INT32_MAX, 0, 0.0f};
+    return c;
+}
+
+/* What an answer says that is kept. */
+RAFFLE_FN cut cut_of(const answer *a) {
+    cut c = {a->threshold, a->tie_last, a->capped, a->high};
+    return c;
+}
+
+RAFFLE_FN int cut_under(cut c, float x) { return !c.capped || x <= c.high; }
+RAFFLE_FN int cut_keeps(cut c, float x, int64_t id) {
+    return (x > c.low || (x == c.low && id <= c.tie_last)) && cut_under(c, x);
+}
 
 /* Tokens with low < logit <= high: in the backend's list if there is room (`complete`), and how many there are,
  * what they weigh and their range in any case; and the amount of all tokens above. */

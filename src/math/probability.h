@@ -68,12 +68,16 @@ typedef struct log_line {
     float level, level_low; /* the logarithm of the sum, as a sum */
 } log_line;
 
-/* `row` is the reference of M, `mass` that of all that is kept. The sum is the mass in units of M's own weight. Under
- * REF_STEP kept tokens share alike. */
+/* ln(sum of exp((x - M) / T)): the mass of all that is kept in units of M's own weight. `row` is the reference of M. */
+RAFFLE_FN double log_level(float best, const ref *row, uint64_t mass) {
+    const double unit = (double)v_first(v_weight_any(v_set(best), row)) * (double)(1 << TICKET_BITS);
+    return natural_log((double)mass / unit);
+}
+
+/* Under REF_STEP kept tokens share alike. */
 RAFFLE_FN log_line log_line_make(float temperature, float best, const ref *row, uint64_t mass) {
     const double slope = row->kind == REF_STEP ? 0.0 : 1.0 / (double)temperature;
-    const double unit = (double)v_first(v_weight_any(v_set(best), row)) * (double)(1 << TICKET_BITS);
-    const double level = natural_log((double)mass / unit);
+    const double level = log_level(best, row, mass);
     log_line l;
     l.base = best;
     l.slope = (float)slope;

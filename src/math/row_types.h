@@ -11,6 +11,18 @@ enum { RULE_NO_TOKEN = -1 };
 
 /* In place of a temperature: the row's values are weights themselves, not logits. */
 #define LINEAR_TEMPERATURE (-1.0f)
+/* Whether the backend has the loops for the filters of a raffle_extra. One that has not refuses it. */
+#if defined(__CUDACC__)
+#define CUT_MORE 0
+#else
+#define CUT_MORE 1
+#endif
+
+/* The filters of a raffle_extra, in its words; all zero: off. */
+typedef struct row_filters {
+    float top_n_sigma, epsilon, eta, typical_p, xtc_probability, xtc_threshold;
+    int32_t keep_least;
+} row_filters;
 
 typedef struct row_params {
     float temperature, top_p, min_p; /* temperature: or LINEAR_TEMPERATURE */
@@ -19,6 +31,9 @@ typedef struct row_params {
     int64_t vocab;
     uint64_t seed, position;
     uint32_t draft_step; /* 0: the token at position; n: the n-th draft behind it */
+#if CUT_MORE
+    row_filters more;
+#endif
 } row_params;
 
 typedef struct answer {
@@ -28,6 +43,9 @@ typedef struct answer {
     float threshold; /* kept: logits above, and those equal with id <= tie_last */
     int32_t tie_last;
     uint64_t draw_tickets, drawn; /* 0 where the route did not need them */
+    int32_t capped; /* 1: kept are only logits up to high */
+    float high;
+    int32_t whole; /* 1: the draw was among all tokens that are not -inf */
 } answer;
 
 #endif

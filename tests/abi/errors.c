@@ -172,7 +172,10 @@ TEST(plan_arguments) {
     PLAN_REFUSED(rows_max, (int64_t)INT32_MAX + 1, RAFFLE_E_ARGUMENT, "rows_max");
     PLAN_REFUSED(device, 1, RAFFLE_E_ARGUMENT, "device");
     PLAN_REFUSED(device, -1, RAFFLE_E_ARGUMENT, "device");
-    PLAN_REFUSED(flags, 1, RAFFLE_E_ARGUMENT, "flags");
+    PLAN_REFUSED(flags, 2, RAFFLE_E_ARGUMENT, "flags");
+    PLAN_REFUSED(flags, -1, RAFFLE_E_ARGUMENT, "flags");
+    PLAN_REFUSED(history_max, -1, RAFFLE_E_ARGUMENT, "history_max");
+    PLAN_REFUSED(history_max, RAFFLE_HISTORY_MAX + 1, RAFFLE_E_ARGUMENT, "history_max");
     PLAN_REFUSED(input, -1, RAFFLE_E_ARGUMENT, "input");
     PLAN_REFUSED(input, 2, RAFFLE_E_ARGUMENT, "input");
     PLAN_REFUSED(reserved, 1, RAFFLE_E_STRUCT, "raffle_plan_desc.reserved");
@@ -530,10 +533,11 @@ static void *widened(const void *given, size_t known, uint32_t size) {
     return wide.bytes;
 }
 
-/* Sizes a struct may not have, one it may, and a field that this version does not know. */
-#define SIZES(which, given, pointer, type, least)                                                                           \
+/* Sizes a struct may not have, one it may, and a field that this version does not know. `first` is the size of the
+ * struct in the first release. */
+#define SIZES(which, given, pointer, type, first)                                                                      \
     do {                                                                                                               \
-        const uint32_t wrong[] = {0, 1, 4, least - 1, 4097, UINT32_MAX};                                               \
+        const uint32_t wrong[] = {0, 1, 4, (uint32_t)(first) - 1, 4097, UINT32_MAX};                                   \
         for (int i = 0; i < 6; ++i) {                                                                                  \
             pointers p = good();                                                                                       \
             p.pointer = widened(&f.given, sizeof(type), wrong[i]);                                                     \
@@ -558,7 +562,7 @@ static void *widened(const void *given, size_t known, uint32_t size) {
 TEST(struct_sizes) {
     SIZES(BOTH, logits, logits, raffle_logits, 32);
     SIZES(BOTH, params, params, raffle_params, 88);
-    SIZES(SAMPLE, result, result, raffle_result, sizeof(raffle_result));
+    SIZES(SAMPLE, result, result, raffle_result, 24);
     SIZES(BOTH, launch, launch, raffle_launch, sizeof(raffle_launch));
     SIZES(EXPLAIN, explanation, explanation, raffle_explanation, sizeof(raffle_explanation));
 }

@@ -15,7 +15,7 @@ TEST(error_layout) {
 }
 
 TEST(plan_desc_layout) {
-    SIZE(raffle_plan_desc, 48);
+    SIZE(raffle_plan_desc, 56);
     AT(raffle_plan_desc, size, 0);
     AT(raffle_plan_desc, backend, 4);
     AT(raffle_plan_desc, dtype, 8);
@@ -26,6 +26,7 @@ TEST(plan_desc_layout) {
     AT(raffle_plan_desc, flags, 36);
     AT(raffle_plan_desc, input, 40);
     AT(raffle_plan_desc, reserved, 44);
+    AT(raffle_plan_desc, history_max, 48);
 }
 
 TEST(logits_layout) {
@@ -40,7 +41,7 @@ TEST(logits_layout) {
 }
 
 TEST(params_layout) {
-    SIZE(raffle_params, 96);
+    SIZE(raffle_params, 120);
     AT(raffle_params, size, 0);
     AT(raffle_params, flags, 4);
     AT(raffle_params, slots, 8);
@@ -55,14 +56,91 @@ TEST(params_layout) {
     AT(raffle_params, allow_stride, 80);
     AT(raffle_params, draft_step, 88);
     AT(raffle_params, reserved, 92);
+    AT(raffle_params, extra, 96);
+    AT(raffle_params, extra_bytes, 104);
+    AT(raffle_params, state, 112);
 }
 
 TEST(result_layout) {
-    SIZE(raffle_result, 24);
+    SIZE(raffle_result, 32);
     AT(raffle_result, size, 0);
     AT(raffle_result, reserved, 4);
     AT(raffle_result, token, 8);
     AT(raffle_result, row_flags, 16);
+    AT(raffle_result, report, 24);
+}
+
+TEST(extra_layout) {
+    SIZE(raffle_extra, 152);
+    AT(raffle_extra, flags, 0);
+    AT(raffle_extra, repetition, 4);
+    AT(raffle_extra, frequency, 8);
+    AT(raffle_extra, presence, 12);
+    AT(raffle_extra, penalty_window, 16);
+    AT(raffle_extra, no_repeat_ngram, 20);
+    AT(raffle_extra, dry_multiplier, 24);
+    AT(raffle_extra, dry_base, 28);
+    AT(raffle_extra, dry_allowed, 32);
+    AT(raffle_extra, dry_range, 36);
+    AT(raffle_extra, min_tokens, 40);
+    AT(raffle_extra, top_n_sigma, 44);
+    AT(raffle_extra, epsilon, 48);
+    AT(raffle_extra, eta, 52);
+    AT(raffle_extra, typical_p, 56);
+    AT(raffle_extra, xtc_probability, 60);
+    AT(raffle_extra, xtc_threshold, 64);
+    AT(raffle_extra, keep_least, 68);
+    AT(raffle_extra, bias_count, 72);
+    AT(raffle_extra, banned_count, 76);
+    AT(raffle_extra, allowed_count, 80);
+    AT(raffle_extra, stop_count, 84);
+    AT(raffle_extra, breaker_count, 88);
+    AT(raffle_extra, bad_words_count, 92);
+    AT(raffle_extra, bias_id, 96);
+    AT(raffle_extra, bias, 104);
+    AT(raffle_extra, banned, 112);
+    AT(raffle_extra, allowed, 120);
+    AT(raffle_extra, stop, 128);
+    AT(raffle_extra, breaker, 136);
+    AT(raffle_extra, bad_words, 144);
+}
+
+TEST(state_layout) {
+    SIZE(raffle_state, 48);
+    AT(raffle_state, size, 0);
+    AT(raffle_state, backend, 4);
+    AT(raffle_state, device, 8);
+    AT(raffle_state, reserved, 12);
+    AT(raffle_state, slots, 16);
+    AT(raffle_state, history_max, 24);
+    AT(raffle_state, vocab, 32);
+    AT(raffle_state, memory, 40);
+    SIZE(raffle_tokens, 56);
+    AT(raffle_tokens, reserved, 4);
+    AT(raffle_tokens, rows, 8);
+    AT(raffle_tokens, slot, 16);
+    AT(raffle_tokens, token, 24);
+    AT(raffle_tokens, count, 32);
+    AT(raffle_tokens, stride, 40);
+    AT(raffle_tokens, stream, 48);
+}
+
+TEST(report_layout) {
+    SIZE(raffle_report, 96);
+    AT(raffle_report, size, 0);
+    AT(raffle_report, point, 4);
+    AT(raffle_report, chosen, 8);
+    AT(raffle_report, rank, 16);
+    AT(raffle_report, entropy, 24);
+    AT(raffle_report, top_count, 32);
+    AT(raffle_report, given_count, 36);
+    AT(raffle_report, top_token, 40);
+    AT(raffle_report, top, 48);
+    AT(raffle_report, given, 56);
+    AT(raffle_report, given_logprob, 64);
+    AT(raffle_report, given_rank, 72);
+    AT(raffle_report, all, 80);
+    AT(raffle_report, all_stride, 88);
 }
 
 TEST(output_layout) {
@@ -187,6 +265,11 @@ TEST(enum_values) {
     CHECK_EQ(RAFFLE_BLOCK, 1);
     CHECK_EQ(RAFFLE_MATCH, 2);
     CHECK_EQ(RAFFLE_SYNTHETIC, 3);
+    CHECK_EQ(RAFFLE_CUT_SHAPE, 6);
+    CHECK_EQ(RAFFLE_CUT_XTC, 7);
+    CHECK_EQ(RAFFLE_RAW, 0);
+    CHECK_EQ(RAFFLE_TEMPERED, 1);
+    CHECK_EQ(RAFFLE_FILTERED, 2);
     CHECK_EQ(sizeof(raffle_status), 4); /* an int, as every compiler here makes it */
 }
 
@@ -205,6 +288,12 @@ TEST(constants) {
     CHECK_EQ(RAFFLE_ROW_EMPTY, 4);
     CHECK_EQ(RAFFLE_ROW_ARGUMENT, 8);
     CHECK_EQ(RAFFLE_ROW_DRAFT, 256);
+    CHECK_EQ(RAFFLE_ROW_STATE, 16);
+    CHECK_EQ(RAFFLE_PLAN_EXTRA, 1);
+    CHECK_EQ(RAFFLE_REPETITION_OUTPUT, 256);
+    CHECK_EQ(RAFFLE_COUNT_PROMPT, 512);
+    CHECK_EQ(RAFFLE_HISTORY_MAX, 1048576);
+    CHECK_EQ(RAFFLE_TOP_MAX, 1024);
     CHECK_EQ(raffle_version(), RAFFLE_VERSION_MAJOR * 10000 + RAFFLE_VERSION_MINOR * 100 + RAFFLE_VERSION_PATCH);
 }
 
@@ -229,6 +318,9 @@ TEST(initialisers) {
     INIT(raffle_probabilities);
     INIT(raffle_drafts);
     INIT(raffle_verified);
+    INIT(raffle_state);
+    INIT(raffle_tokens);
+    INIT(raffle_report);
 }
 
 int main(void) {
@@ -242,6 +334,9 @@ int main(void) {
     RUN(params_layout);
     RUN(result_layout);
     RUN(output_layout);
+    RUN(extra_layout);
+    RUN(state_layout);
+    RUN(report_layout);
     RUN(launch_layout);
     RUN(candidate_layout);
     RUN(explanation_layout);

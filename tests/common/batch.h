@@ -34,13 +34,15 @@ typedef struct runner {
     raffle_launch launch;
 } runner;
 
-static inline runner runner_make(int dtype, int64_t vocab, raffle_isa isa) {
+static inline runner runner_make_for(int dtype, int64_t vocab, raffle_isa isa, int flags, int64_t history_max) {
     runner r = {NULL, raffle_launch_init()};
     raffle_error error = raffle_error_init();
     raffle_plan_desc desc = raffle_plan_desc_init();
     desc.dtype = dtype;
     desc.vocab = vocab;
     desc.isa = isa;
+    desc.flags = flags;
+    desc.history_max = history_max;
     if (raffle_plan_create(&desc, &r.plan, &error)) {
         fprintf(stderr, "raffle_plan_create: %s\n", error.text);
         abort();
@@ -49,6 +51,10 @@ static inline runner runner_make(int dtype, int64_t vocab, raffle_isa isa) {
     r.launch.workspace = test_alloc(r.launch.workspace_bytes);
     memset(r.launch.workspace, 0xa7, r.launch.workspace_bytes);
     return r;
+}
+
+static inline runner runner_make(int dtype, int64_t vocab, raffle_isa isa) {
+    return runner_make_for(dtype, vocab, isa, 0, 0);
 }
 
 static inline void runner_free(runner r) {
@@ -68,6 +74,8 @@ typedef struct batch {
     int32_t top_k[BATCH_ROWS_MAX];
     uint64_t seed[BATCH_ROWS_MAX], position[BATCH_ROWS_MAX];
     uint32_t *allow; /* [rows, words] or NULL */
+    raffle_extra *extra;       /* [rows] or NULL, as below */
+    const raffle_state *state; /* its slot i has row i's history */
     oracle_answer wanted[BATCH_ROWS_MAX];
 } batch;
 
@@ -85,6 +93,8 @@ static inline void batch_alloc(batch *b, int64_t rows, int64_t vocab, int dtype,
     b->stride = vocab + padding;
     b->words = (vocab + 31) / 32;
     b->allow = NULL;
+    b->extra = NULL;
+    b->state = NULL;
     bytes = (rows * b->stride + 64) * element_bytes(dtype) + offset_bytes;
     b->memory = test_alloc((size_t)bytes);
     b->data = b->memory + offset_bytes;
@@ -110,6 +120,8 @@ static inline oracle_case batch_case(const batch *b, int64_t row) {
                      .flags = b->flags,
                      .seed = b->seed[row],
                      .position = b->position[row]};
+    if (b->extra) c.extra = &b->extra[row];
+    if (b->state) c.history = raffle_state_history(b->state, row, &c.prompt_length, &c.history_length);
     return c;
 }
 
@@ -131,6 +143,9 @@ static inline raffle_params batch_params(const batch *b) {
     p.seed = b->seed;
     p.position = b->position;
     p.allow = b->allow;
+    p.extra = b->extra;
+    p.extra_bytes = b->extra ? (int64_t)sizeof *b->extra : 0;
+    p.state = b->state;
     return p;
 }
 

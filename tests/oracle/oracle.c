@@ -1,5 +1,6 @@
 /* oracle.c - docs/determinism.md, section by section. Read the two side by side. */
 #include "oracle.h"
+#include "inside.h"
 
 #include <float.h>
 #include <math.h>
@@ -42,17 +43,21 @@ float oracle_load(const void *row, int32_t dtype, int64_t token) {
 
 static float *processed_row(const oracle_case *g, uint32_t *row_flags) {
     float *x = malloc((size_t)g->vocab * sizeof *x);
+    uint8_t *banned = calloc((size_t)g->vocab, 1);
+    if (g->extra) oracle_ban(g, banned);
     for (int64_t i = 0; i < g->vocab; ++i) {
-        int allowed = !g->allow || (g->allow[i / 32] >> i % 32 & 1);
+        int allowed = !banned[i] && (!g->allow || (g->allow[i / 32] >> i % 32 & 1));
         x[i] = allowed ? oracle_load(g->row, g->dtype, i) : -INFINITY;
         int wrong = g->input == RAFFLE_PROBS && allowed ? x[i] < 0 || isnan(x[i]) : isnan(x[i]);
         if (wrong) *row_flags |= RAFFLE_ROW_NAN;
         if (wrong || (g->input == RAFFLE_PROBS && x[i] == 0)) x[i] = -INFINITY;
     }
+    free(banned);
+    if (g->extra) oracle_edit(g, x);
     return x;
 }
 
-static float largest(const float *x, int64_t first, int64_t end) {
+float oracle_largest(const float *x, int64_t first, int64_t end) {
     float m = -INFINITY;
     for (int64_t i = first; i < end; ++i)
         if (x[i] > m) m = x[i];
@@ -129,26 +134,17 @@ uint64_t oracle_weight(oracle_scale s, oracle_ref ref, float x) { return (uint64
 
 /* ---- 5. weight to tickets ---- */
 
-/* The row as tickets at one temperature. */
-typedef struct weighed {
-    uint64_t *weight;     /* [vocab] */
-    uint64_t *tickets;    /* [vocab] */
-    uint64_t *group_mass; /* [groups] */
-    int64_t *shift;       /* [groups] d, or 64 where the group holds no tickets */
-    uint64_t mass;        /* of the row */
-} weighed;
-
 static uint64_t shifted(uint64_t weight, int64_t d) { return d >= 64 ? 0 : (weight << 10) >> d; }
 
-static weighed weigh(const float *x, int64_t vocab, oracle_scale scale) {
+weighed oracle_weigh(const float *x, int64_t vocab, oracle_scale scale) {
     int64_t groups = (vocab + GROUP - 1) / GROUP;
     weighed made = {calloc((size_t)vocab, 8), calloc((size_t)vocab, 8), calloc((size_t)groups, 8),
                     calloc((size_t)groups, 8), 0};
-    float M = largest(x, 0, vocab);
+    float M = oracle_largest(x, 0, vocab);
     oracle_ref row = oracle_ref_of(scale, M);
     for (int64_t g = 0; g < groups; ++g) {
         int64_t first = g * GROUP, end = first + GROUP < vocab ? first + GROUP : vocab;
-        float m = largest(x, first, end);
+        float m = oracle_largest(x, first, end);
         made.shift[g] = 64;
         if (m == -INFINITY || (row.kind == ORACLE_STEP && row.base == M && m < M)) continue;
         oracle_ref ref = oracle_ref_of(scale, m);
@@ -165,7 +161,7 @@ static weighed weigh(const float *x, int64_t vocab, oracle_scale scale) {
     return made;
 }
 
-static void weighed_free(weighed w) {
+void oracle_weighed_free(weighed w) {
     free(w.weight);
     free(w.tickets);
     free(w.group_mass);
@@ -197,45 +193,37 @@ uint64_t oracle_share(float p, uint64_t mass) {
     return (uint64_t)(whole + (whole << shift != product));
 }
 
-/* A threshold and, where top-k cuts ties at it, the last id that stays. */
-typedef struct cut {
-    int on;
-    float least;
-    int64_t tie_last;
-} cut;
-static const cut no_cut = {0, -INFINITY, INT32_MAX};
-
-static int passes(cut c, float x, int64_t id) {
-    if (x == -INFINITY) return 0;
+int oracle_passes(cut c, float x, int64_t id) {
+    if (x == -INFINITY || (c.capped && x > c.most)) return 0;
     if (!c.on) return 1;
     return x > c.least || (x == c.least && id <= c.tie_last);
 }
 
-static cut tighter(cut a, cut b) {
+cut oracle_tighter(cut a, cut b) {
     if (!a.on || !b.on) return a.on ? a : b;
     if (a.least != b.least) return a.least > b.least ? a : b;
     return a.tie_last < b.tie_last ? a : b;
 }
 
+float oracle_at_least(double bound) {
+    float least = -FLT_MAX;
+    if (bound > -(double)FLT_MAX) {
+        least = (float)bound;
+        if ((double)least < bound) least = nextafterf(least, INFINITY);
+    }
+    return least;
+}
+
 static cut cut_min_p(const oracle_case *g, float M) {
     if (!(g->min_p > 0)) return no_cut;
-    cut made = {1, M, INT32_MAX};
+    cut made = {1, M, INT32_MAX, 0, 0};
     if (g->min_p >= 1) return made;
     double T = g->flags & RAFFLE_FILTERS_FIRST ? 1.0 : (double)g->temperature;
     double product = T * oracle_log((double)g->min_p), bound = (double)M + product;
     if (g->input == RAFFLE_PROBS) bound = (double)g->min_p * (double)M;
-    made.least = -FLT_MAX;
-    if (bound > -(double)FLT_MAX) {
-        made.least = (float)bound;
-        if ((double)made.least < bound) made.least = nextafterf(made.least, INFINITY);
-    }
+    made.least = oracle_at_least(bound);
     return made;
 }
-
-typedef struct entry {
-    float x;
-    int32_t id;
-} entry;
 
 static int descending(const void *left, const void *right) {
     const entry *a = left, *b = right;
@@ -243,8 +231,7 @@ static int descending(const void *left, const void *right) {
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* Tokens above -inf, the largest logit first, ties by id. */
-static entry *sorted_row(const float *x, int64_t vocab, int64_t *count) {
+entry *oracle_sorted(const float *x, int64_t vocab, int64_t *count) {
     entry *list = malloc((size_t)vocab * sizeof *list);
     *count = 0;
     for (int64_t i = 0; i < vocab; ++i)
@@ -255,28 +242,34 @@ static entry *sorted_row(const float *x, int64_t vocab, int64_t *count) {
 
 static cut cut_top_k(const oracle_case *g, const entry *list, int64_t count) {
     if (g->top_k <= 1 || g->top_k >= g->vocab || count < g->top_k) return no_cut;
-    cut made = {1, list[g->top_k - 1].x, INT32_MAX};
+    cut made = {1, list[g->top_k - 1].x, INT32_MAX, 0, 0};
     if (g->flags & RAFFLE_TOP_K_EXACT) made.tie_last = list[g->top_k - 1].id;
     return made;
+}
+
+/* Whether a filter of raffle_extra comes before top-p. */
+static int shaped(const oracle_case *g) {
+    const raffle_extra *e = g->extra;
+    return e && (e->top_n_sigma > 0 || e->epsilon > 0 || e->eta > 0 || (e->typical_p > 0 && e->typical_p < 1));
 }
 
 static cut cut_top_p(const oracle_case *g, const entry *list, int64_t count, const weighed *w, cut before) {
     if (!(g->top_p < 1)) return no_cut;
     int min_p_seen = g->min_p > 0 && !(g->flags & RAFFLE_MIN_P_LAST);
     int top_k_on = g->top_k > 1 && g->top_k < g->vocab;
-    int of_row = (g->flags & RAFFLE_TOP_P_JOINT) || !(min_p_seen || top_k_on);
+    int of_row = (g->flags & RAFFLE_TOP_P_JOINT) || !(min_p_seen || top_k_on || shaped(g));
     uint64_t survivors = 0, larger = 0;
     for (int64_t i = 0; i < count; ++i)
-        if (passes(before, list[i].x, list[i].id)) survivors += w->tickets[list[i].id];
+        if (oracle_passes(before, list[i].x, list[i].id)) survivors += w->tickets[list[i].id];
     uint64_t bound = oracle_share(g->top_p, of_row ? w->mass : survivors);
     if (survivors < bound) return no_cut;
-    cut made = {1, INFINITY, INT32_MAX};
+    cut made = {1, INFINITY, INT32_MAX, 0, 0};
     for (int64_t i = 0; i < count && larger < bound;) { /* one run of equal logits at a time */
         float x = list[i].x;
         uint64_t run = 0;
         int64_t stayed = 0;
         for (; i < count && list[i].x == x; ++i) {
-            if (!passes(before, x, list[i].id)) continue;
+            if (!oracle_passes(before, x, list[i].id)) continue;
             run += w->tickets[list[i].id];
             ++stayed;
         }
@@ -286,26 +279,52 @@ static cut cut_top_p(const oracle_case *g, const entry *list, int64_t count, con
     return made;
 }
 
+/* With filters of raffle_extra. */
+static cut cut_more(const oracle_case *g, const float *x, float M) {
+    int64_t count;
+    entry *list = oracle_sorted(x, g->vocab, &count);
+    weighed w = oracle_weigh(x, g->vocab, scale_of_row(g, g->flags & RAFFLE_FILTERS_FIRST ? 1.0f : g->temperature));
+    int last = (g->flags & RAFFLE_MIN_P_LAST) != 0;
+    cut min_p = cut_min_p(g, M), c = oracle_cut_shape(g, x, M, &w);
+    if (!last) c = oracle_tighter(c, min_p);
+    c = oracle_tighter(c, cut_top_k(g, list, count));
+    c = oracle_cut_floor(g, list, count, c, no_cut);
+    c = oracle_cut_typical(g, list, count, M, &w, c);
+    cut top_p = cut_top_p(g, list, count, &w, c), typical = c;
+    c = oracle_tighter(c, top_p);
+    if (last) c = oracle_tighter(c, cut_min_p(g, typical.capped ? typical.most : M));
+    c.capped = typical.capped;
+    c.most = typical.most;
+    c = oracle_cut_floor(g, list, count, c, typical);
+    c = oracle_cut_xtc(g, list, count, M, &w, c);
+    oracle_weighed_free(w);
+    free(list);
+    return c;
+}
+
 static cut cut_row(const oracle_case *g, const float *x, float M) {
+    if (oracle_has_more(g)) return cut_more(g, x, M);
     int counting = (g->top_k > 1 && g->top_k < g->vocab) || g->top_p < 1;
     cut min_p = cut_min_p(g, M);
     if (!counting) return min_p;
     int64_t count;
-    entry *list = sorted_row(x, g->vocab, &count);
+    entry *list = oracle_sorted(x, g->vocab, &count);
     cut top_k = cut_top_k(g, list, count), top_p = no_cut;
     if (g->top_p < 1) {
-        weighed w = weigh(x, g->vocab, scale_of_row(g, g->flags & RAFFLE_FILTERS_FIRST ? 1.0f : g->temperature));
-        top_p = cut_top_p(g, list, count, &w, g->flags & RAFFLE_MIN_P_LAST ? top_k : tighter(min_p, top_k));
-        weighed_free(w);
+        weighed w = oracle_weigh(x, g->vocab, scale_of_row(g, g->flags & RAFFLE_FILTERS_FIRST ? 1.0f : g->temperature));
+        top_p = cut_top_p(g, list, count, &w, g->flags & RAFFLE_MIN_P_LAST ? top_k : oracle_tighter(min_p, top_k));
+        oracle_weighed_free(w);
     }
     free(list);
-    return tighter(tighter(min_p, top_k), top_p);
+    return oracle_tighter(oracle_tighter(min_p, top_k), top_p);
 }
 
 /* ---- 7. the draw ---- */
 
-uint64_t oracle_random(uint64_t seed, uint64_t position) {
-    uint32_t c[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
+uint64_t oracle_random(uint64_t seed, uint64_t position) { return oracle_random_stream(seed, position, 0); }
+
+uint64_t oracle_random_stream(uint64_t seed, uint64_t position, uint32_t stream) {
+    uint32_t c[4] = {(uint32_t)position, (uint32_t)(position >> 32), stream, 0};
     uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < 10; ++round) {
         uint64_t left = c[0] * 0xD2511F53ull, right = c[2] * 0xCD9E8D57ull;
@@ -345,11 +364,14 @@ static int32_t draw_kept(const weighed *w, const uint8_t *kept, int64_t vocab, u
 
 static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, uint64_t *tickets, oracle_answer *a) {
     cut c = cut_row(g, x, M);
-    weighed w = weigh(x, g->vocab, scale_of_row(g, g->temperature));
+    float *left = calloc((size_t)g->vocab, sizeof *left); /* without what is above the cut's upper end */
+    for (int64_t i = 0; i < g->vocab; ++i) left[i] = c.capped && x[i] > c.most ? -INFINITY : x[i];
+    weighed w = oracle_weigh(left, g->vocab, scale_of_row(g, g->temperature));
+    a->best = oracle_largest(left, 0, g->vocab);
     int cut_a_tie = 0;
     uint64_t kept_mass = 0;
     for (int64_t i = 0; i < g->vocab; ++i) {
-        kept[i] = (uint8_t)passes(c, x[i], i);
+        kept[i] = (uint8_t)oracle_passes(c, x[i], i);
         a->kept_count += kept[i];
         if (kept[i]) kept_mass += w.tickets[i];
         if (c.on && x[i] == c.least && !kept[i]) cut_a_tie = 1;
@@ -357,21 +379,28 @@ static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, u
     a->bounded = c.on;
     a->threshold = c.on ? c.least : -INFINITY;
     a->tie_last = (int32_t)c.tie_last;
-    a->whole_row = !c.on || (c.least == -FLT_MAX && !cut_a_tie);
+    a->whole_row = !c.capped && (!c.on || (c.least == -FLT_MAX && !cut_a_tie));
     a->row_mass = w.mass;
     a->draw_mass = a->whole_row ? w.mass : kept_mass;
     a->drawn = (uint64_t)((wide)oracle_random(g->seed, g->position) * a->draw_mass >> 64);
     a->token = a->whole_row ? draw_whole(&w, g->vocab, a->drawn) : draw_kept(&w, kept, g->vocab, a->drawn);
+    oracle_weighed_free(w);
+    w = oracle_weigh(x, g->vocab, scale_of_row(g, g->temperature));
+    a->row_mass = w.mass;
     if (tickets) memcpy(tickets, w.tickets, (size_t)g->vocab * sizeof *tickets);
-    weighed_free(w);
+    oracle_weighed_free(w);
+    free(left);
 }
 
-oracle_answer oracle_sample(const oracle_case *g, uint8_t *kept_out, uint64_t *tickets) {
+oracle_answer oracle_sample(const oracle_case *given, uint8_t *kept_out, uint64_t *tickets) {
+    oracle_case own = *given, *g = &own;
+    if (g->extra) own.flags |= g->extra->flags;
     oracle_answer a = {.token = RAFFLE_NO_TOKEN, .threshold = -INFINITY, .tie_last = INT32_MAX};
-    float *x = processed_row(g, &a.row_flags), M = largest(x, 0, g->vocab);
+    float *x = processed_row(g, &a.row_flags), M = oracle_largest(x, 0, g->vocab);
     uint8_t *kept = kept_out ? kept_out : malloc((size_t)g->vocab);
     memset(kept, 0, (size_t)g->vocab);
     if (tickets) memset(tickets, 0, (size_t)g->vocab * sizeof *tickets);
+    a.best = M;
     if (M == INFINITY) a.row_flags |= RAFFLE_ROW_INF;
     if (M == -INFINITY) {
         a.row_flags |= RAFFLE_ROW_EMPTY;
@@ -411,7 +440,7 @@ uint64_t oracle_held(const oracle_case *g, uint64_t *held) {
     } else {
         uint32_t ignored = 0;
         float *x = processed_row(g, &ignored);
-        weighed w = weigh(x, g->vocab, scale_of_row(g, g->temperature));
+        weighed w = oracle_weigh(x, g->vocab, scale_of_row(g, g->temperature));
         uint64_t before = 0, sum = 0;
         for (int64_t i = 0; i < g->vocab; ++i) { /* the group's range, cut at each running sum of weights */
             int64_t group = i / GROUP, d = w.shift[group];
@@ -422,7 +451,7 @@ uint64_t oracle_held(const oracle_case *g, uint64_t *held) {
             held[i] = end - before;
             before = end;
         }
-        weighed_free(w);
+        oracle_weighed_free(w);
         free(x);
     }
     free(kept);
@@ -447,11 +476,17 @@ static float probability_of(oracle_scale scale, oracle_ref row, float M, float m
     return (float)(p < 0x1p-126 ? 0x1p-126 : p);
 }
 
-static float log_of(const oracle_case *g, oracle_scale scale, oracle_ref row, float M, float x, uint64_t mass) {
+double oracle_log_mass(float temperature, float M, uint64_t mass) {
+    oracle_scale scale = oracle_scale_of(temperature);
+    return oracle_log((double)mass / ldexp(oracle_weight_exact(scale, oracle_ref_of(scale, M), M), 10));
+}
+
+float oracle_log_of(float temperature, float M, float x, uint64_t mass) {
+    oracle_ref row = oracle_ref_of(oracle_scale_of(temperature), M);
     int step = row.kind == ORACLE_STEP;
     if (step && x < row.base) return -INFINITY;
-    double level = oracle_log((double)mass / ldexp(oracle_weight_exact(scale, row, M), 10));
-    double slope = step ? 0 : 1 / (double)g->temperature;
+    double level = oracle_log_mass(temperature, M, mass);
+    double slope = step ? 0 : 1 / (double)temperature;
     float a = (float)slope, a_low = (float)(slope - (double)a), b = (float)level, b_low = (float)(level - (double)b);
     float down = step ? 0 : x - M < -FLT_MAX ? -FLT_MAX : x - M;
     float result = -(fmaf(-down, a, b) + fmaf(-down, a_low, b_low));
@@ -462,15 +497,17 @@ void oracle_probabilities(const oracle_case *g, int logarithms, float *value) {
     uint8_t *kept = malloc((size_t)g->vocab);
     oracle_answer a = oracle_sample(g, kept, NULL);
     uint32_t ignored = 0;
-    float *x = processed_row(g, &ignored), M = largest(x, 0, g->vocab);
+    float *x = processed_row(g, &ignored), M = a.best;
+    for (int64_t i = 0; i < g->vocab; ++i)
+        if (x[i] > M) x[i] = -INFINITY; /* above a cut's upper end */
     oracle_scale scale = scale_of_row(g, g->temperature);
     oracle_ref row = oracle_ref_of(scale, M);
     for (int64_t i = 0; i < g->vocab; ++i) {
         int64_t first = i / GROUP * GROUP, end = first + GROUP < g->vocab ? first + GROUP : g->vocab;
         if (!kept[i]) value[i] = logarithms ? -INFINITY : 0;
         else if (a.greedy) value[i] = logarithms ? 0 : 1;
-        else if (logarithms) value[i] = log_of(g, scale, row, M, x[i], a.draw_mass);
-        else value[i] = probability_of(scale, row, M, largest(x, first, end), x[i], a.draw_mass);
+        else if (logarithms) value[i] = oracle_log_of(g->temperature, M, x[i], a.draw_mass);
+        else value[i] = probability_of(scale, row, M, oracle_largest(x, first, end), x[i], a.draw_mass);
     }
     free(kept);
     free(x);

@@ -20,6 +20,9 @@ typedef struct oracle_case {
     uint32_t flags; /* RAFFLE_TOP_P_JOINT ... */
     uint64_t seed, position;
     int32_t input; /* raffle_input; RAFFLE_PROBS has no temperature */
+    const raffle_extra *extra; /* or NULL */
+    const int32_t *history;    /* [history_length] what was said so far, the first prompt_length of it the prompt */
+    int64_t history_length, prompt_length;
 } oracle_case;
 
 typedef struct oracle_answer {
@@ -34,6 +37,7 @@ typedef struct oracle_answer {
     uint64_t row_mass;  /* tickets of the row, by groups, at the row's temperature */
     uint64_t draw_mass; /* what was drawn from */
     uint64_t drawn;     /* 0 .. draw_mass-1 */
+    float best;         /* the largest logit that was weighed for the draw */
 } oracle_answer;
 
 /* kept [vocab]: 1 where the token survives every filter; tickets [vocab]: each token's tickets at the row's
@@ -49,6 +53,7 @@ float oracle_load(const void *row, int32_t dtype, int64_t token); /* the stored 
 double oracle_log(double x);
 uint64_t oracle_share(float p, uint64_t mass); /* ceil(p * mass) */
 uint64_t oracle_random(uint64_t seed, uint64_t position);
+uint64_t oracle_random_stream(uint64_t seed, uint64_t position, uint32_t stream);
 
 /* A maximum's reference, and the weight of a logit under it. */
 typedef struct oracle_scale {

@@ -1,0 +1,156 @@
+/* row_more.h - the loops that few rows need: those of the filters of raffle_extra, and the copy of a row that is going
+ * to be edited. Included by row_kernels.h only. */
+
+/* Writes the row to to[vocab], masked tokens as -inf. */
+RAFFLE_FN void row_copy(const cpu_row *row, float *to, int kind) {
+    int64_t i = 0;
+    for (; i + V_LANES <= row->params.vocab; i += V_LANES) v_store(to + i, read_full(row, i, kind));
+    if (i == row->params.vocab) return;
+    float edge[V_LANES];
+    v_store(edge, read_edge(row, i, kind));
+    memcpy(to + i, edge, (size_t)(row->params.vocab - i) * sizeof *to);
+}
+
+/* The smallest logit that is not below `low`. */
+RAFFLE_FN float row_least(const work *k, float low, int kind) {
+    const cpu_row *row = k->row;
+    vf lows = v_set(low), negated = v_set(MINUS_INF);
+    for (int64_t g = next_group(k->scratch, 0, low); g < k->scratch->groups; g = next_group(k->scratch, g + 1, low)) {
+        for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
+            vf x = read_group(row, i, 0, kind);
+            negated = v_max(v_sub(v_set(0.0f), v_select(v_ge(x, lows), x, v_set(PLUS_INF))), negated);
+        }
+    }
+    return -v_peak(negated);
+}
+
+/* How many tokens a cut keeps. */
+RAFFLE_FN uint64_t row_count(const work *k, cut c, int kind) {
+    const cpu_row *row = k->row;
+    float x[V_LANES];
+    uint64_t sum = 0;
+    for (int64_t g = next_group(k->scratch, 0, c.low); g < k->scratch->groups; g = next_group(k->scratch, g + 1, c.low)) {
+        for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
+            v_store(x, read_group(row, i, 0, kind));
+            for (int lane = 0; lane < V_LANES; ++lane) sum += (uint64_t)cut_keeps(c, x[lane], i + lane);
+        }
+    }
+    return sum;
+}
+
+/* Sums over all finite logits. */
+RAFFLE_FN moments row_moments(const work *k, float best, double scale, int kind) {
+    const cpu_row *row = k->row;
+    moments m = {0, 0, 0};
+    float x[V_LANES];
+    for (int64_t i = 0; i < row->params.vocab; i += V_LANES) {
+        v_store(x, read_group(row, i, 0, kind));
+        for (int lane = 0; lane < V_LANES; ++lane) {
+            if (!(x[lane] > MINUS_INF)) continue;
+            uint64_t d = moments_term(best, x[lane], scale);
+            m.count += 1;
+            m.sum += d;
+            m.squares += d * d;
+        }
+    }
+    return m;
+}
+
+/* Tokens a cut keeps of group g: their tickets, others 0. The group's maximum is not below the cut. */
+RAFFLE_FN void group_kept_tickets(const cpu_row *row, int64_t g, const group_ref *r, cut c, float *x, uint64_t *t, int kind) {
+    uint32_t weight[GROUP];
+    group_expand(row, g, &r->ref, x, weight, kind);
+    for (int j = 0; j < GROUP; ++j) t[j] = cut_keeps(c, x[j], g * GROUP + j) ? group_tickets(r, weight[j]) : 0;
+}
+
+/* The sum of the surprises of what a cut keeps, and of its tickets. */
+RAFFLE_FN uint64_t row_surprise(const work *k, const weighing *w, float temperature, cut c, uint64_t *mass, int kind) {
+    const cpu_scratch *s = k->scratch;
+    float x[GROUP];
+    uint64_t t[GROUP], sum = 0, total = 0;
+    for (int64_t g = next_group(s, 0, c.low); g < s->groups; g = next_group(s, g + 1, c.low)) {
+        group_ref r = group_ref_make(w, s->peak[g]);
+        if (r.below >= TICKET_BITS + 32) continue;
+        group_kept_tickets(k->row, g, &r, c, x, t, kind);
+        for (int j = 0; j < GROUP; ++j) {
+            sum += surprise_of(w, temperature, x[j], t[j]);
+            total += t[j];
+        }
+    }
+    *mass = total;
+    return sum;
+}
+
+/* The smallest |x - center| up to which what a cut keeps reaches the target: found digit by digit, the digits being
+ * those of the distance's bits, which sort like it. If it is not reached, the largest distance there is. */
+RAFFLE_FN float row_radius(const work *k, const weighing *w, cut c, float center, quest q, int kind) {
+    enum { DIGITS = 3 };
+    const uint32_t shift[DIGITS] = {20, 10, 0}, places[DIGITS] = {2048, 1024, 1024};
+    const cpu_scratch *s = k->scratch;
+    uint64_t amount[2048], left = q.target;
+    uint32_t found = 0;
+    float x[GROUP];
+    uint64_t t[GROUP];
+    for (int digit = 0; digit < DIGITS; ++digit) {
+        for (uint32_t i = 0; i < places[digit]; ++i) amount[i] = 0;
+        uint32_t known = digit ? ~0u << shift[digit - 1] : 0, most = 0;
+        for (int64_t g = next_group(s, 0, c.low); g < s->groups; g = next_group(s, g + 1, c.low)) {
+            group_ref r = group_ref_make(w, s->peak[g]);
+            if (q.in_tickets && r.below >= TICKET_BITS + 32) continue;
+            group_kept_tickets(k->row, g, &r, c, x, t, kind);
+            for (int j = 0; j < GROUP; ++j) {
+                if (!cut_keeps(c, x[j], g * GROUP + j)) continue;
+                uint32_t key = bits_of(typical_distance(x[j], center)), place = key >> shift[digit] & (places[digit] - 1);
+                if ((key & known) != found) continue;
+                amount[place] += q.in_tickets ? t[j] : 1;
+                most = place > most ? place : most;
+            }
+        }
+        uint32_t place = 0;
+        for (; place < most && amount[place] < left; ++place) left -= amount[place];
+        found |= place << shift[digit];
+    }
+    return float_of(found);
+}
+
+/* The largest logit of group g that is not above `high`. */
+RAFFLE_FN float group_most(const cpu_row *row, int64_t g, float high, int kind) {
+    vf top = v_set(MINUS_INF);
+    for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
+        vf x = read_group(row, i, 0, kind);
+        top = v_max(v_select(v_gt(x, v_set(high)), v_set(MINUS_INF), x), top);
+    }
+    return v_peak(top);
+}
+
+RAFFLE_FN float row_most(const work *k, float high, int kind) {
+    const cpu_scratch *s = k->scratch;
+    float best = MINUS_INF;
+    for (int64_t g = 0; g < s->groups; ++g) {
+        if (!(s->peak[g] > best)) continue;
+        float top = s->peak[g] > high ? group_most(k->row, g, high, kind) : s->peak[g];
+        best = top > best ? top : best;
+    }
+    return best;
+}
+
+/* Forgets the tokens above `high`: each group's largest logit is now the largest of the others. Returns the row's. */
+RAFFLE_FN float row_cap(const work *k, float high, int kind) {
+    const cpu_scratch *s = k->scratch;
+    float best = MINUS_INF;
+    state_clear(k->state);
+    for (int64_t g = 0; g < s->groups; ++g) {
+        if (s->peak[g] > high) s->peak[g] = group_most(k->row, g, high, kind);
+        best = s->peak[g] > best ? s->peak[g] : best;
+    }
+    return best;
+}
+
+#define DEFINE_COPY(dtype, kind)                                                                                       \
+    static void copy_##dtype(const cpu_row *row, float *to) {                                                          \
+        if (row->allow) row_copy(row, to, kind | READ_ALLOW);                                                          \
+        else row_copy(row, to, kind);                                                                                  \
+    }
+DEFINE_COPY(f32, READ_F32)
+DEFINE_COPY(f16, READ_F16)
+DEFINE_COPY(bf16, READ_BF16)

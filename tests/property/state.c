@@ -1,0 +1,97 @@
+/* state.c - a raffle_state against a plain list per slot: any order of prompt, accept, truncate, reset and fork leaves the
+ * history and the counts that the header draws. */
+#include "../common/batch.h"
+
+enum { SLOTS = 5, HISTORY = 40 };
+
+typedef struct model {
+    int32_t token[HISTORY];
+    int length, prompt;
+} model;
+
+/* Counts of a slot as raffle.h draws them, straight out of the memory. */
+static void check_slot(const raffle_state *s, int slot, const model *m) {
+    int64_t prompt, length, most = s->history_max + s->history_max / 8 + 16, entry_max = most < s->vocab ? most : s->vocab;
+    const int32_t *told = raffle_state_history(s, slot, &prompt, &length);
+    CHECK(length == m->length && prompt == m->prompt && !memcmp(told, m->token, (size_t)length * 4), "slot %d: history of %lld",
+          slot, (long long)length);
+    const char *memory = (const char *)s->memory + (int64_t)slot * (int64_t)(raffle_state_bytes(s) / (size_t)s->slots);
+    int32_t entries;
+    memcpy(&entries, memory + 8, 4);
+    const uint64_t *entry = (const uint64_t *)(const void *)(memory + 64 + (s->history_max * 4 + 63) / 64 * 64);
+    int seen[200][2] = {{0}}, found = 0;
+    CHECK(entries >= 0 && entries <= entry_max, "%d entries of %lld", entries, (long long)entry_max);
+    for (int i = 0; i < m->length; ++i) ++seen[m->token[i]][i < m->prompt];
+    for (int i = 0; i < entries; ++i) {
+        int id = (int)(entry[i] & 0x1fffff), output = (int)(entry[i] >> 21 & 0x1fffff), in = (int)(entry[i] >> 42);
+        CHECK(seen[id][0] == output && seen[id][1] == in, "slot %d token %d: %d and %d, wanted %d and %d", slot, id, output, in,
+              seen[id][0], seen[id][1]);
+        found += output + in;
+    }
+    CHECK_EQ(found, m->length);
+}
+
+static void walk(uint64_t seed, int64_t vocab, int steps) {
+    test_random r = {seed};
+    model m[SLOTS];
+    memset(m, 0, sizeof m);
+    raffle_state s = raffle_state_init();
+    s.slots = SLOTS;
+    s.history_max = HISTORY;
+    s.vocab = vocab;
+    size_t bytes = raffle_state_bytes(&s);
+    char *memory = test_alloc(bytes + 128);
+    memset(memory, 0xee, bytes + 128);
+    s.memory = memory + 64;
+    CHECK_STATUS(raffle_state_clear(&s, NULL, NULL), RAFFLE_OK);
+    for (int step = 0; step < steps; ++step) {
+        int32_t a = (int32_t)random_below(&r, SLOTS), b = (int32_t)((a + 1 + random_below(&r, SLOTS - 1)) % SLOTS), count;
+        int32_t token[HISTORY];
+        raffle_tokens t = raffle_tokens_init();
+        for (int i = 0; i < HISTORY; ++i) token[i] = (int32_t)random_below(&r, vocab);
+        t.rows = 1;
+        t.slot = &a;
+        t.token = token;
+        t.count = &count;
+        t.stride = HISTORY;
+        int64_t what = random_below(&r, 12);
+        if (what == 0) {
+            count = (int32_t)random_below(&r, HISTORY + 1);
+            CHECK_STATUS(raffle_state_prompt(&s, &t, NULL), RAFFLE_OK);
+            memcpy(m[a].token, token, sizeof token);
+            m[a].length = m[a].prompt = count;
+        } else if (what == 1) {
+            CHECK_STATUS(raffle_state_reset(&s, &t, NULL), RAFFLE_OK);
+            m[a].length = m[a].prompt = 0;
+        } else if (what == 2) {
+            t.token = &b;
+            t.stride = 1;
+            CHECK_STATUS(raffle_state_fork(&s, &t, NULL), RAFFLE_OK);
+            m[b] = m[a];
+        } else if (what < 7) {
+            count = (int32_t)random_below(&r, m[a].length - m[a].prompt + 1);
+            CHECK_STATUS(raffle_state_truncate(&s, &t, NULL), RAFFLE_OK);
+            m[a].length -= count;
+        } else {
+            count = (int32_t)random_below(&r, HISTORY - m[a].length + 1);
+            CHECK_STATUS(raffle_state_accept(&s, &t, NULL), RAFFLE_OK);
+            memcpy(m[a].token + m[a].length, token, (size_t)count * 4);
+            m[a].length += count;
+        }
+        for (int i = 0; i < SLOTS; ++i) check_slot(&s, i, &m[i]);
+    }
+    for (int i = 0; i < 64; ++i)
+        CHECK((unsigned char)memory[i] == 0xee && (unsigned char)memory[64 + bytes + (size_t)i] == 0xee, "written outside");
+    free(memory);
+}
+
+TEST(few_tokens) { walk(1, 3, (int)test_amount(3000)); }
+TEST(one_token) { walk(2, 1, (int)test_amount(300)); }
+TEST(many_tokens) { walk(3, 200, (int)test_amount(6000)); } /* more than entries: counted anew again and again */
+
+int main(void) {
+    RUN(few_tokens);
+    RUN(one_token);
+    RUN(many_tokens);
+    return test_report("state");
+}
