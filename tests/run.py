@@ -304,7 +304,7 @@ STEPS = {"source": step_source, "release": step_release, "package": step_package
 
 
 def bench_cuda():
-    """Not a test: builds and runs the GPU benchmark."""
+    """Not a test: the GPU benchmark, and in the same run what torch and FlashInfer take, where they can be imported."""
     global log
     LOGS.mkdir(parents=True, exist_ok=True)
     log = open(LOGS / "bench-cuda.log", "w")
@@ -312,8 +312,6 @@ def bench_cuda():
         sys.exit("make bench-cuda: no nvcc on this machine")
     if not gpu():
         sys.exit("make bench-cuda: no GPU on this machine")
-    if not (ROOT / "bench/bench_cuda.cu").exists():
-        sys.exit("make bench-cuda: there is no bench/bench_cuda.cu yet")
     try:
         build_cuda(gpu(), "bench_cuda")
     except StepFailed as failure:
@@ -321,7 +319,11 @@ def bench_cuda():
     binary = next((b for b in (ROOT / "build-cuda-test").rglob("bench_cuda") if b.is_file()), None)
     if not binary:
         sys.exit("make bench-cuda: there is no benchmark bench_cuda")
-    sys.exit(subprocess.run([binary], cwd=ROOT).returncode)
+    folder = ROOT / "build-cuda-test"
+    failed = subprocess.run([binary, "--csv", folder / "cuda.csv"], cwd=ROOT).returncode
+    print(flush=True)
+    subprocess.run([sys.executable, ROOT / "bench/peers_cuda.py", "--csv", folder / "cuda_peers.csv"], cwd=ROOT)
+    sys.exit(failed)
 
 
 def main():
