@@ -310,7 +310,9 @@ typedef struct raffle_verified {
 
 /* Verifies the drafts of a batch. `logits` has one row per draft and one more per request; params.slot is [requests] or
  * NULL (request r uses entry r), position is that of the request's first row, and allow is [target rows]. A row that is
- * empty ends its request there, with RAFFLE_NO_TOKEN as the last token. launch.part divides requests. CPU plans. */
+ * empty ends its request there, with RAFFLE_NO_TOKEN as the last token. launch.part divides requests. CUDA: two
+ * kernel launches, safe to capture; rows_max counts target rows and rows of draft logits; no draft probabilities yet;
+ * an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT. */
 RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                        const raffle_drafts *drafts, const raffle_verified *verified,
                                        const raffle_launch *launch, raffle_error *error);

@@ -26,7 +26,7 @@ struct sample_args {
     const uint64_t *seed, *position;
     const uint32_t *allow;
     int64_t allow_stride;
-    uint32_t flags;
+    uint32_t flags, draft_step;
     int32_t empty_token;
     int32_t *token;
     uint32_t *row_flags;
@@ -58,7 +58,7 @@ __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, cons
         p.top_k = a.top_k ? a.top_k[slot] : 0;
         p.seed = a.seed[slot];
         p.position = a.position[slot];
-        p.draft_step = 0;
+        p.draft_step = a.draft_step;
         p.flags = a.flags;
         p.vocab = a.vocab;
         valid = p.temperature >= 0.0f && p.top_p == p.top_p && p.min_p == p.min_p;
@@ -124,7 +124,8 @@ __device__ __forceinline__ void row_report(const sample_args &a, int64_t row, in
 __device__ __forceinline__ void job_prepare(row_job *k) {
     k->rules = rules_make(&k->params);
     k->by = scale_make(k->params.temperature);
-    k->bits = philox_bits(k->params.seed, k->params.position, STREAM_TARGET);
+    const uint32_t step = k->params.draft_step;
+    k->bits = philox_step(k->params.seed, k->params.position, step ? STREAM_DRAFT : STREAM_TARGET, step).low;
     if (k->params.min_p > 0.0f) k->min_p_reach = min_p_reach(&k->params, &k->rules);
 }
 

@@ -10,6 +10,9 @@ extern "C" {
 #include "vec_one.h"
 
 #include "kernel.cuh"
+#include "verify.cuh"
+
+cudaError_t verify_launch(const verify_args *a, int dtype, cudaStream_t stream); /* verify.cu */
 
 enum { GRID_HIGH = 65535 }; /* most rows along the second side of a grid */
 
@@ -69,20 +72,25 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
     return code == cudaSuccess;
 }
 
-/* Workspace: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | state [rows] | */
-static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a) {
+/* Workspace: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
+static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
-    const size_t bytes[3] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak, rows * sizeof *a->state};
-    void *block[3];
+    enum { BLOCKS = 6 };
+    const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak, rows * sizeof *a->state,
+                                  rows * sizeof *v->law, rows * sizeof *v->tickets_t, rows * sizeof *v->tickets_s};
+    void *block[BLOCKS];
     size_t used = 0;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < BLOCKS; ++i) {
         block[i] = (char *)memory + used;
         used += (bytes[i] + align - 1) / align * align;
     }
     a->mass = (uint64_t *)block[0];
     a->peak = (float *)block[1];
     a->state = (row_state *)block[2];
+    v->law = (row_law *)block[3];
+    v->tickets_t = (uint64_t *)block[4];
+    v->tickets_s = (uint64_t *)block[5];
     return used;
 }
 
@@ -132,8 +140,9 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
     state->kernel = kernels[plan->desc.dtype];
     sample_args unused;
+    verify_args unused_too;
     plan->state = state;
-    plan->workspace_bytes = workspace_carve(&plan->desc, NULL, &unused);
+    plan->workspace_bytes = workspace_carve(&plan->desc, NULL, &unused, &unused_too);
     return RAFFLE_OK;
 }
 
@@ -153,12 +162,10 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     if (call->logits.row_index)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "row_index is set: the CUDA backend does not know it so far");
     sample_args a;
-    if (p->draft_step)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "draft_step is %u: the CUDA backend does not draw drafts yet",
-                           p->draft_step);
     const char *missing = p->extra ? "params.extra" : p->state ? "params.state" : call->result.report ? "result.report" : NULL;
     if (missing) return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s: the CUDA backend does not have it yet", missing);
-    workspace_carve(&plan->desc, call->launch.workspace, &a);
+    verify_args unused;
+    workspace_carve(&plan->desc, call->launch.workspace, &a, &unused);
     a.logits = (const char *)call->logits.data;
     a.rows = call->logits.rows;
     a.row_stride = call->logits.row_stride;
@@ -175,6 +182,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     a.allow = p->allow;
     a.allow_stride = p->allow_stride;
     a.flags = p->flags;
+    a.draft_step = p->draft_step;
     a.empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
     a.token = call->result.token;
     a.row_flags = call->result.row_flags;
@@ -199,8 +207,59 @@ static raffle_status explain(const raffle_plan *, const call *, int64_t, raffle_
     return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_explain needs a CPU plan: the tokens are the same");
 }
 
-static raffle_status verify(const raffle_plan *, const verify_call *, raffle_error *error) {
-    return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_verify needs a CPU plan: the CUDA backend does not have it yet");
+static param_arrays params_pass(const raffle_params *p) {
+    param_arrays a = {p->slots, p->slot, p->temperature, p->top_p, p->min_p, p->top_k, p->allow, p->allow_stride, p->flags};
+    return a;
+}
+
+static raffle_status verify(const raffle_plan *plan, const verify_call *call, raffle_error *error) {
+    const raffle_drafts *d = &call->drafts;
+    const raffle_verified *v = &call->verified;
+    const int64_t all = call->target.logits.rows + (call->has_logits ? call->draft_rows : 0);
+    if (call->has_probabilities)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts.probabilities is set: the CUDA backend takes draft logits so far");
+    if (all > plan->desc.rows_max)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "target and draft rows are %lld: this plan has rows_max %lld", (long long)all,
+                           (long long)plan->desc.rows_max);
+    if (!d->requests) return RAFFLE_OK;
+    verify_args a = {};
+    sample_args space;
+    workspace_carve(&plan->desc, call->target.launch.workspace, &space, &a);
+    a.logits = (const char *)call->target.logits.data;
+    a.draft_logits = call->has_logits ? (const char *)call->draft_logits.data : NULL;
+    a.rows = call->target.logits.rows;
+    a.row_stride = call->target.logits.row_stride;
+    a.draft_rows = call->draft_rows;
+    a.draft_stride = call->draft_logits.row_stride;
+    a.vocab = plan->desc.vocab;
+    a.groups = (int32_t)((a.vocab + GROUP - 1) / GROUP);
+    a.requests = d->requests;
+    a.each = d->each;
+    a.method = d->method;
+    a.target = params_pass(&call->target.params);
+    a.draft = params_pass(&call->draft_params);
+    a.seed = call->target.params.seed;
+    a.position = call->target.params.position;
+    a.first = d->first;
+    a.token = d->token;
+    a.parent = d->parent;
+    a.threshold_single = d->threshold_single;
+    a.threshold_sum = d->threshold_sum;
+    a.rate = d->rate;
+    a.accept_bits = d->accept_bits;
+    a.recover_bits = d->recover_bits;
+    a.empty_token = call->target.params.flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
+    a.out = v->token;
+    a.accepted = v->accepted;
+    a.last = v->last;
+    a.path = v->path;
+    a.row_flags = v->row_flags;
+    a.peak = space.peak;
+    a.mass = space.mass;
+    device_guard guard(plan->desc.device);
+    if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
+    cudaError_t code = verify_launch(&a, plan->desc.dtype, call->target.launch.stream);
+    return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }
 
 static raffle_status change(const state_call *, raffle_error *error) {

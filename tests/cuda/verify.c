@@ -1,0 +1,376 @@
+/* verify.c - raffle_verify on the GPU gives the oracle's answers: the ragged batches of tests/property/verify.c, large ones
+ * against the CPU, captured in a graph, and what only the GPU can see. */
+#include "gpu.h"
+
+#include "../common/draft_batch.h"
+
+/* Everything of a batch in memory of the GPU, by one copy each. */
+static void *sent(const void *from, size_t bytes) {
+    void *to = gpu_alloc(bytes + 64);
+    CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    return to;
+}
+static void freed(const void *p) {
+    if (p) CUDA(cudaFree((void *)p));
+}
+
+static raffle_params params_sent(const raffle_params *p, int64_t slots, int64_t allow_words) {
+    raffle_params d = *p;
+    size_t n = (size_t)slots;
+    d.temperature = sent(p->temperature, n * 4);
+    d.top_p = sent(p->top_p, n * 4);
+    d.min_p = sent(p->min_p, n * 4);
+    d.top_k = sent(p->top_k, n * 4);
+    if (p->seed) d.seed = sent(p->seed, n * 8);
+    if (p->position) d.position = sent(p->position, n * 8);
+    if (p->allow) d.allow = sent(p->allow, (size_t)allow_words * 4);
+    return d;
+}
+static void params_freed(const raffle_params *p) {
+    freed(p->temperature), freed(p->top_p), freed(p->min_p), freed(p->top_k), freed(p->seed), freed(p->position), freed(p->allow);
+}
+
+typedef struct gpu_plan {
+    raffle_plan *plan;
+    raffle_launch launch;
+} gpu_plan;
+
+static gpu_plan plan_make(int dtype, int64_t vocab, int64_t rows) {
+    gpu_plan g = {NULL, raffle_launch_init()};
+    raffle_plan_desc desc = raffle_plan_desc_init();
+    desc.backend = RAFFLE_CUDA;
+    desc.dtype = dtype;
+    desc.vocab = vocab;
+    desc.rows_max = rows;
+    raffle_error must_error = raffle_error_init();
+    if (raffle_plan_create(&desc, &g.plan, &must_error)) {
+        printf("raffle_plan_create: %s\n", must_error.text);
+        gpu_end();
+    }
+    g.launch.workspace_bytes = raffle_plan_workspace(g.plan);
+    g.launch.workspace = gpu_alloc(g.launch.workspace_bytes);
+    CUDA(cudaMemset(g.launch.workspace, 0, g.launch.workspace_bytes));
+    return g;
+}
+static void plan_freed(gpu_plan g) {
+    raffle_plan_destroy(g.plan);
+    freed(g.launch.workspace);
+}
+
+/* A batch on the GPU, and where its results go. */
+typedef struct device_batch {
+    raffle_logits logits, draft_logits;
+    raffle_params params, draft_params;
+    raffle_drafts drafts;
+    raffle_verified verified;
+    verify_outputs *outputs;
+} device_batch;
+
+static void device_batch_make(device_batch *d, const draft_batch *b) {
+    verify_structs s;
+    int64_t drafts = b->first[b->requests], bytes = element_bytes(b->target.dtype);
+    verify_structs_make(&s, b);
+    memset(d, 0, sizeof *d);
+    d->logits = s.logits;
+    d->logits.data = sent(b->target.data, (size_t)(b->target.rows * b->target.stride * bytes));
+    d->params = params_sent(&s.params, b->requests, b->target.rows * b->target.words);
+    d->drafts = s.drafts;
+    d->drafts.first = sent(b->first, sizeof b->first);
+    d->drafts.token = sent(b->token, sizeof b->token);
+    if (s.drafts.parent) d->drafts.parent = sent(b->parent, sizeof b->parent);
+    if (s.drafts.accept_bits) d->drafts.accept_bits = sent(b->accept_bits, sizeof b->accept_bits);
+    if (s.drafts.recover_bits) d->drafts.recover_bits = sent(b->recover_bits, sizeof b->recover_bits);
+    if (s.drafts.logits) {
+        d->draft_logits = s.draft_logits;
+        d->draft_logits.data = sent(b->draft.data, (size_t)(drafts * b->draft.stride * bytes) + 4);
+        d->draft_params = params_sent(&s.draft_params, b->requests, drafts * b->draft.words);
+        d->drafts.logits = &d->draft_logits;
+        d->drafts.params = &d->draft_params;
+    }
+    verify_outputs poison;
+    verify_outputs_poison(&poison);
+    d->outputs = sent(&poison, sizeof poison);
+    d->verified = raffle_verified_init();
+    d->verified.token = d->outputs->token;
+    d->verified.path = d->outputs->path;
+    d->verified.accepted = d->outputs->accepted;
+    d->verified.last = d->outputs->last;
+    d->verified.row_flags = d->outputs->row_flags;
+}
+static void device_batch_freed(device_batch *d) {
+    freed(d->logits.data), freed(d->draft_logits.data), freed(d->drafts.first), freed(d->drafts.token), freed(d->drafts.parent);
+    freed(d->drafts.accept_bits), freed(d->drafts.recover_bits), freed(d->outputs);
+    params_freed(&d->params), params_freed(&d->draft_params);
+}
+
+static raffle_status call(gpu_plan g, device_batch *d, raffle_error *error) {
+    return raffle_verify(g.plan, &d->logits, &d->params, &d->drafts, &d->verified, &g.launch, error);
+}
+
+static void fetch_and_check(const device_batch *d, const draft_batch *b, const char *how) {
+    verify_outputs o;
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(&o, d->outputs, sizeof o, cudaMemcpyDeviceToHost));
+    for (int64_t i = 0; i < b->requests; ++i) verify_outputs_check(&o, b, i, i, draft_row_first(b, i), how);
+    verify_guards_check(&o, b, how);
+}
+
+static void check_kind(draft_kind kind, int32_t method, int64_t batches, int64_t vocab_max, uint64_t seed) {
+    test_random r = {seed};
+    batches = test_amount(batches);
+    for (int64_t i = 0; i < batches; ++i) {
+        draft_batch *b = draft_batch_make(&r, kind, method, vocab_max);
+        device_batch d;
+        raffle_error error = raffle_error_init();
+        device_batch_make(&d, b);
+        gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows);
+        for (int again = 0; again < 2; ++again) { /* the second call finds the workspace that the first left */
+            raffle_status status = call(g, &d, &error);
+            CHECK(status == RAFFLE_OK, "%s", error.text);
+            fetch_and_check(&d, b, again ? "again" : "gpu");
+        }
+        plan_freed(g);
+        device_batch_freed(&d);
+        draft_batch_free(b);
+    }
+}
+
+TEST(rejection_of_logits) { NEED_GPU(); check_kind(DRAFT_LOGITS, RAFFLE_REJECTION, 150, 1200, 1); }
+TEST(rejection_of_tokens) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_REJECTION, 80, 1200, 3); }
+TEST(block_of_logits) { NEED_GPU(); check_kind(DRAFT_LOGITS, RAFFLE_BLOCK, 120, 900, 4); }
+TEST(block_of_tokens) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_BLOCK, 60, 900, 6); }
+TEST(sample_and_match) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_MATCH, 120, 1200, 7); }
+TEST(synthetic) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_SYNTHETIC, 50, 600, 8); }
+TEST(tree_rejection_and_thresholds) { NEED_GPU(); check_kind(DRAFT_TREE, RAFFLE_REJECTION, 150, 1200, 9); }
+TEST(tree_match) { NEED_GPU(); check_kind(DRAFT_TREE, RAFFLE_MATCH, 120, 1200, 10); }
+TEST(large_vocabularies) {
+    NEED_GPU();
+    check_kind(DRAFT_LOGITS, RAFFLE_REJECTION, 3, 20000, 12);
+    check_kind(DRAFT_LOGITS, RAFFLE_BLOCK, 3, 20000, 13);
+}
+
+/* A captured call serves what memory holds when it is replayed. */
+TEST(graph_replays) {
+    NEED_GPU();
+    test_random r = {21};
+    draft_batch *b = draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 1200);
+    device_batch d;
+    device_batch_make(&d, b);
+    gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows);
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t replay;
+    CUDA(cudaStreamCreate(&stream));
+    g.launch.stream = stream;
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_STATUS(call(g, &d, NULL), RAFFLE_OK);
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaGraphInstantiateWithFlags(&replay, graph, 0));
+    for (int i = 0; i < 50; ++i) {
+        for (int64_t q = 0; q < b->requests; ++q) b->target.position[q] += 3, draft_batch_ask(b, q);
+        CUDA(cudaMemcpy((void *)d.params.position, b->target.position, (size_t)b->requests * 8, cudaMemcpyHostToDevice));
+        CUDA(cudaGraphLaunch(replay, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        fetch_and_check(&d, b, "graph");
+    }
+    CUDA(cudaGraphExecDestroy(replay));
+    CUDA(cudaGraphDestroy(graph));
+    CUDA(cudaStreamDestroy(stream));
+    plan_freed(g);
+    device_batch_freed(&d);
+    draft_batch_free(b);
+}
+
+/* Ids out of range cost their request a flag, and nothing else. */
+TEST(ids_out_of_range) {
+    NEED_GPU();
+    test_random r = {22};
+    for (int i = 0; i < 20; ++i) {
+        draft_batch *b = draft_batch_make(&r, DRAFT_TOKENS, RAFFLE_REJECTION, 600);
+        static const int32_t bad[] = {INT32_MAX, -2, INT32_MIN, 2000000000};
+        int64_t request = 0;
+        while (request < b->requests && b->first[request + 1] == b->first[request]) ++request;
+        if (request < b->requests) {
+            b->token[b->first[request]] = -1; /* which is what it counts as */
+            draft_batch_ask(b, request);
+            if (!(b->wanted[request].row_flags[0] & RAFFLE_ROW_EMPTY)) b->wanted[request].row_flags[0] |= RAFFLE_ROW_ARGUMENT;
+            else b->wanted[request].row_flags[0] |= RAFFLE_ROW_ARGUMENT;
+            b->token[b->first[request]] = bad[i % 4];
+        }
+        device_batch d;
+        device_batch_make(&d, b);
+        gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows);
+        CHECK_STATUS(call(g, &d, NULL), RAFFLE_OK);
+        fetch_and_check(&d, b, "bad id");
+        plan_freed(g);
+        device_batch_freed(&d);
+        draft_batch_free(b);
+    }
+}
+
+TEST(refused) {
+    NEED_GPU();
+    test_random r = {23};
+    draft_batch *b = draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 600);
+    device_batch d;
+    raffle_error error = raffle_error_init();
+    device_batch_make(&d, b);
+    gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows);
+    if (b->draft.rows) {
+        CHECK_STATUS(call(g, &d, &error), RAFFLE_E_ARGUMENT);
+        CHECK(strstr(error.text, "rows_max"), "%s", error.text);
+    }
+    raffle_probabilities p = raffle_probabilities_init();
+    p.data = (const float *)d.outputs;
+    p.rows = b->draft.rows;
+    d.drafts.logits = NULL;
+    d.drafts.params = NULL;
+    d.drafts.probabilities = &p;
+    CHECK_STATUS(call(g, &d, &error), RAFFLE_E_UNSUPPORTED);
+    plan_freed(g);
+    device_batch_freed(&d);
+    draft_batch_free(b);
+}
+
+/* Drafts have the CPU's random bits. */
+TEST(drafts_as_the_cpu) {
+    NEED_GPU();
+    enum { DRAWN = 400, WIDE_VOCAB = 3000 };
+    static float row[WIDE_VOCAB];
+    static uint64_t seed[DRAWN], position[DRAWN];
+    static float top_p[DRAWN];
+    static int32_t token[2][DRAWN];
+    vector_row_make("normal", 3, WIDE_VOCAB, RAFFLE_F32, row);
+    float *rows = host_alloc(sizeof row * DRAWN);
+    for (int i = 0; i < DRAWN; ++i) {
+        memcpy(rows + (int64_t)i * WIDE_VOCAB, row, sizeof row);
+        seed[i] = (uint64_t)i, position[i] = 5, top_p[i] = i % 3 ? 1.0f : 0.9f;
+    }
+    runner cpu = runner_make(RAFFLE_F32, WIDE_VOCAB, RAFFLE_ISA_BEST);
+    gpu_plan g = plan_make(RAFFLE_F32, WIDE_VOCAB, DRAWN);
+    raffle_logits logits = raffle_logits_init(), there = raffle_logits_init();
+    raffle_params params = raffle_params_init(), sent_params;
+    raffle_result result = raffle_result_init();
+    logits.data = rows, logits.rows = there.rows = DRAWN;
+    there.data = sent(rows, sizeof row * DRAWN);
+    params.seed = seed, params.position = position, params.top_p = top_p;
+    sent_params = params;
+    sent_params.seed = sent(seed, sizeof seed), sent_params.position = sent(position, sizeof position), sent_params.top_p = sent(top_p, sizeof top_p);
+    int32_t *out = gpu_alloc(sizeof token[1]);
+    for (uint32_t step = 0; step < 4; ++step) {
+        params.draft_step = sent_params.draft_step = step;
+        result.token = token[0];
+        CHECK_STATUS(raffle_sample(cpu.plan, &logits, &params, &result, &cpu.launch, NULL), RAFFLE_OK);
+        result.token = out;
+        CHECK_STATUS(raffle_sample(g.plan, &there, &sent_params, &result, &g.launch, NULL), RAFFLE_OK);
+        CUDA(cudaMemcpy(token[1], out, sizeof token[1], cudaMemcpyDeviceToHost));
+        CHECK(!memcmp(token[0], token[1], sizeof token[0]), "step %u: other tokens", step);
+    }
+    freed(there.data), freed(sent_params.seed), freed(sent_params.position), freed(sent_params.top_p), freed(out);
+    runner_free(cpu);
+    plan_freed(g);
+    free(rows);
+}
+
+/* ---- 64 requests with 4 drafts of 128256 bf16: the CPU's answers, and how long it takes ---- */
+
+enum { BIG = 64, BIG_DRAFTS = 4, BIG_ROWS = BIG * (BIG_DRAFTS + 1), BIG_VOCAB = 128256 };
+
+static void big_batch(float temperature, int32_t top_k, float top_p, int32_t method, int with_logits, const char *name) {
+    size_t target_bytes = (size_t)BIG_ROWS * BIG_VOCAB * 2, draft_bytes = (size_t)BIG * BIG_DRAFTS * BIG_VOCAB * 2;
+    char *target = host_alloc(target_bytes), *draft = host_alloc(draft_bytes);
+    for (int i = 0; i < BIG_ROWS; ++i) vector_row_make("peaked", (uint64_t)(i % 16), BIG_VOCAB, RAFFLE_BF16, target + (size_t)i * BIG_VOCAB * 2);
+    for (int i = 0; i < BIG * BIG_DRAFTS; ++i) {
+        const char *from = target + (size_t)(i + i / BIG_DRAFTS) * BIG_VOCAB * 2;
+        char *to = draft + (size_t)i * BIG_VOCAB * 2;
+        for (int64_t t = 0; t < BIG_VOCAB; ++t)
+            vector_store(to, RAFFLE_BF16, t, vector_bits(oracle_load(from, RAFFLE_BF16, t) + (float)((t * 2654435761u + (unsigned)i * 97u) % 256) / 256.0f));
+    }
+    static float T[BIG], P[BIG];
+    static int32_t K[BIG], token[BIG * BIG_DRAFTS], out[2][BIG_ROWS], accepted[2][BIG];
+    static uint64_t seed[BIG], position[BIG];
+    for (int i = 0; i < BIG; ++i) T[i] = temperature, P[i] = top_p, K[i] = top_k, seed[i] = (uint64_t)i;
+    runner cpu = runner_make(RAFFLE_BF16, BIG_VOCAB, RAFFLE_ISA_BEST);
+    gpu_plan g = plan_make(RAFFLE_BF16, BIG_VOCAB, BIG_ROWS + BIG * BIG_DRAFTS);
+    raffle_logits logits = raffle_logits_init(), draft_logits = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    logits.data = target, logits.rows = BIG_ROWS;
+    draft_logits.data = draft, draft_logits.rows = BIG * BIG_DRAFTS;
+    params.temperature = T, params.top_p = P, params.top_k = K, params.seed = seed, params.position = position;
+    static int32_t slot[BIG * BIG_DRAFTS];
+    for (int i = 0; i < BIG * BIG_DRAFTS; ++i) slot[i] = i / BIG_DRAFTS;
+    raffle_result result = raffle_result_init();
+    result.token = token;
+    params.slots = BIG, params.slot = slot, params.draft_step = 1;
+    CHECK_STATUS(raffle_sample(cpu.plan, &draft_logits, &params, &result, &cpu.launch, NULL), RAFFLE_OK);
+    params.slot = NULL, params.draft_step = 0;
+    raffle_drafts d = raffle_drafts_init();
+    d.method = method, d.requests = BIG, d.each = BIG_DRAFTS, d.token = token;
+    if (with_logits) d.logits = &draft_logits, d.params = &params;
+    raffle_verified v = raffle_verified_init();
+    v.token = out[0], v.accepted = accepted[0];
+    CHECK_STATUS(raffle_verify(cpu.plan, &logits, &params, &d, &v, &cpu.launch, NULL), RAFFLE_OK);
+    logits.data = sent(target, target_bytes);
+    draft_logits.data = sent(draft, draft_bytes);
+    params.temperature = sent(T, sizeof T), params.top_p = sent(P, sizeof P), params.top_k = sent(K, sizeof K);
+    params.seed = sent(seed, sizeof seed), params.position = sent(position, sizeof position);
+    d.token = sent(token, sizeof token);
+    v.token = gpu_alloc(sizeof out[0]), v.accepted = gpu_alloc(sizeof accepted[0]);
+    cudaEvent_t start, end;
+    CUDA(cudaEventCreate(&start));
+    CUDA(cudaEventCreate(&end));
+    float best = 1e30f;
+    for (int i = 0; i < 20; ++i) {
+        float ms;
+        CUDA(cudaEventRecord(start, NULL));
+        CHECK_STATUS(raffle_verify(g.plan, &logits, &params, &d, &v, &g.launch, NULL), RAFFLE_OK);
+        CUDA(cudaEventRecord(end, NULL));
+        CUDA(cudaEventSynchronize(end));
+        CUDA(cudaEventElapsedTime(&ms, start, end));
+        if (ms < best) best = ms;
+    }
+    CUDA(cudaMemcpy(out[1], v.token, sizeof out[1], cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(accepted[1], v.accepted, sizeof accepted[1], cudaMemcpyDeviceToHost));
+    int sum = 0;
+    for (int i = 0; i < BIG; ++i) sum += accepted[0][i];
+    printf("     %-34s %8.1f us, accepted %.2f; reading target %s is %.1f us at 4.3 TB/s\n", name, (double)best * 1e3, (double)sum / BIG,
+           with_logits ? "and draft" : "rows", (double)(target_bytes + (with_logits ? draft_bytes : 0)) / 4.3e6);
+    CHECK(!memcmp(out[0], out[1], sizeof out[0]) && !memcmp(accepted[0], accepted[1], sizeof accepted[0]), "%s: not the CPU's tokens", name);
+    freed(logits.data), freed(draft_logits.data), freed(params.temperature), freed(params.top_p), freed(params.top_k), freed(params.seed);
+    freed(params.position), freed(d.token), freed(v.token), freed(v.accepted);
+    CUDA(cudaEventDestroy(start));
+    CUDA(cudaEventDestroy(end));
+    runner_free(cpu);
+    plan_freed(g);
+    free(target);
+    free(draft);
+}
+
+TEST(large_batches_as_the_cpu) {
+    NEED_GPU();
+    big_batch(0.0f, 0, 1.0f, RAFFLE_REJECTION, 0, "greedy");
+    big_batch(0.8f, 0, 1.0f, RAFFLE_REJECTION, 1, "rejection, draft logits");
+    big_batch(0.8f, 50, 0.9f, RAFFLE_REJECTION, 1, "the same, top-k 50 + top-p 0.9");
+    big_batch(0.8f, 0, 1.0f, RAFFLE_REJECTION, 0, "rejection, tokens alone");
+    big_batch(0.8f, 0, 1.0f, RAFFLE_BLOCK, 1, "block, draft logits");
+    big_batch(0.8f, 0, 1.0f, RAFFLE_MATCH, 0, "match");
+}
+
+int main(void) {
+    gpu_start("cuda_verify", 240);
+    RUN(rejection_of_logits);
+    RUN(rejection_of_tokens);
+    RUN(block_of_logits);
+    RUN(block_of_tokens);
+    RUN(sample_and_match);
+    RUN(synthetic);
+    RUN(tree_rejection_and_thresholds);
+    RUN(tree_match);
+    RUN(large_vocabularies);
+    RUN(graph_replays);
+    RUN(ids_out_of_range);
+    RUN(refused);
+    RUN(drafts_as_the_cpu);
+    RUN(large_batches_as_the_cpu);
+    return test_report("cuda_verify");
+}
