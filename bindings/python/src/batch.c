@@ -511,13 +511,12 @@ static int run_on_cpu(batch *b, batch_call call) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* With the GIL: parameters and draw are launches one behind the other, and another thread that uses the same stream, and
+ * so the same workspace, must not get between them. Launching takes microseconds; the work itself waits for no one. */
 static int run_on_gpu(batch *b, batch_call call) {
     raffle_error error = raffle_error_init();
-    raffle_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = b->uploaded ? RAFFLE_OK : batch_upload(b, &error);
+    raffle_status status = b->uploaded ? RAFFLE_OK : batch_upload(b, &error);
     if (!status) status = call(b, &b->launch, &error);
-    Py_END_ALLOW_THREADS
     return status ? (core_raise(status, &error), -1) : 0;
 }
 

@@ -144,14 +144,14 @@ typedef struct batch_arguments {
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a);
 int batch_build(batch *b, const batch_arguments *a);
 void batch_release(batch *b);
-/* CUDA: writes scalars and host arrays of parameters to the workspace's end. Without the GIL. */
+/* CUDA: writes scalars and host arrays of parameters to the workspace's end. */
 raffle_status batch_upload(batch *b, raffle_error *error);
 /* Bytes that batch_upload needs behind a plan's workspace. */
 size_t batch_upload_bytes(int64_t rows_max);
 
 /* A call that may run in several threads, each with its workspace and part of the rows. Without the GIL. */
 typedef raffle_status (*batch_call)(const batch *b, const raffle_launch *launch, raffle_error *error);
-/* Runs `call` without the GIL, on all threads the batch wants. 0, or -1 with an exception. */
+/* Runs `call`: on the CPU without the GIL, on all threads the batch wants. 0, or -1 with an exception. */
 int batch_run(batch *b, batch_call call);
 
 /* The raffle_dtype of an array; `wanted`: what 16-bit integers are to be read as, or -1. -1 with an exception. */

@@ -346,3 +346,73 @@ def test_jax(logits):
     drawn = raffle.sample(gpu, 0.8, 50, 0.9, seed=5)
     assert isinstance(drawn, jax.Array) and drawn.devices() == gpu.devices()
     assert drawn.tolist() == raffle.sample(logits, 0.8, 50, 0.9, seed=5).tolist()
+
+
+def unsupported(call):
+    """The library's sentence, where this build's GPU backend lacks a function."""
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_rows_of_probabilities(logits):
+    gpu = logits.cuda()
+    why = unsupported(lambda: raffle.softmax(gpu))
+    if why:
+        pytest.skip(why)
+    for words in (dict(), dict(temperature=0.7), dict(top_k=9), dict(top_p=0.8), dict(min_p=0.1, temperature=0.0)):
+        assert torch.equal(raffle.softmax(gpu, **words).cpu(), raffle.softmax(logits, **words))
+        assert torch.equal(raffle.mask(gpu, **words).cpu(), raffle.mask(logits, **words))
+        assert torch.equal(raffle.kept(gpu, **words).cpu(), raffle.kept(logits, **words))
+    assert torch.equal(raffle.softmax(gpu.bfloat16(), out_dtype=torch.float32).cpu(), raffle.softmax(logits.bfloat16(), out_dtype=torch.float32))
+    assert torch.equal(raffle.softmax(gpu, out=gpu).cpu(), raffle.softmax(logits))
+
+
+def test_probabilities_and_shared_rows(logits):
+    probs = raffle.softmax(logits)
+    gpu = probs.cuda()
+    why = unsupported(lambda: raffle.sample(gpu, probs=True)) or unsupported(lambda: raffle.sample(gpu, index=[0, 0]))
+    if why:
+        pytest.skip(why)
+    for words in (dict(), dict(top_k=9), dict(top_p=0.8, top_k=50), dict(min_p=0.1)):
+        assert raffle.sample(gpu, probs=True, seed=3, **words).tolist() == raffle.sample(probs, probs=True, seed=3, **words).tolist()
+    index = [5, 5, 5, 0, 36, 36]
+    wanted = raffle.sample(logits, 0.8, index=index, seed=3).tolist()
+    assert raffle.sample(logits.cuda(), 0.8, index=index, seed=3).tolist() == wanted
+    assert raffle.sample(logits.cuda(), 0.8, index=torch.tensor(index, device="cuda"), seed=3).tolist() == wanted
+
+
+def test_verify(logits):
+    target = rows(4 * 9, seed=8).reshape(4, 9, VOCAB)
+    drafts = target[:, :8].argmax(-1).int()
+    why = unsupported(lambda: raffle.verify(target.cuda(), drafts.cuda(), seed=1))
+    if why:
+        pytest.skip(why)
+    found, wanted = raffle.verify(target.cuda(), drafts.cuda(), 0.3, seed=1), raffle.verify(target, drafts, 0.3, seed=1)
+    assert found.tokens.is_cuda and found.tokens.tolist() == wanted.tokens.tolist()
+    assert found.accepted.tolist() == wanted.accepted.tolist() and found.last.tolist() == wanted.last.tolist()
+
+
+def test_flashinfer(logits):
+    from raffle import flashinfer
+
+    gpu = logits.cuda()
+    seeds, offsets = torch.arange(ROWS), torch.arange(ROWS) * 3
+    wanted = flashinfer.top_k_top_p_sampling_from_logits(logits, 40, 0.9, seed=seeds, offset=offsets).tolist()
+    assert flashinfer.top_k_top_p_sampling_from_logits(gpu, 40, 0.9, seed=seeds.cuda(), offset=offsets.cuda()).tolist() == wanted
+    assert flashinfer.sampling_from_logits(gpu, seed=3, offset=4).tolist() == flashinfer.sampling_from_logits(
+        logits, seed=3, offset=4).tolist()
+    draws = [flashinfer.sampling_from_logits(gpu, generator=torch.Generator("cuda").manual_seed(5)).tolist() for _ in range(2)]
+    assert draws[0] == draws[1]
+    with pytest.raises(ValueError):
+        flashinfer.sampling_from_logits(gpu, seed=seeds, offset=offsets)  # on another device
+    why = unsupported(lambda: flashinfer.sampling_from_probs(gpu.softmax(-1)))
+    if why:
+        pytest.skip(why)
+    probs = raffle.softmax(logits)
+    for name, words in (("sampling_from_probs", {}), ("top_k_sampling_from_probs", dict(top_k=8)),
+                        ("top_p_sampling_from_probs", dict(top_p=0.7)), ("min_p_sampling_from_probs", dict(min_p=0.1))):
+        function = getattr(flashinfer, name)
+        assert function(probs.cuda(), seed=3, offset=4, **words).tolist() == function(probs, seed=3, offset=4, **words).tolist()
