@@ -157,7 +157,7 @@ class Explanation(NamedTuple):
     top: List[Candidate]  #: the likeliest tokens
 
 
-_FATES = ("kept", "mask", "min_p", "top_k", "top_p", "greedy")
+_FATES = ("kept", "mask", "min_p", "top_k", "top_p", "greedy", "shape", "xtc")
 
 
 def _fate(number: int) -> str:

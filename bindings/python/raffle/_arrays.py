@@ -88,7 +88,26 @@ class Kind:
         return self.zeros(logits, plan.device_bytes, "uint8")
 
 
-class Numpy(Kind):
+class Shaped(Kind):
+    """Arrays that tell shape and dtype themselves."""
+
+    def shape(self, logits: Any) -> Any:
+        return logits.shape
+
+    def dtype(self, logits: Any) -> Any:
+        return dtype_name(logits.dtype)
+
+    def cached(self, workspaces: Dict[Any, Any], key: Any, logits: Any) -> Any:
+        """The workspace of a plan and stream, made when it is first asked for."""
+        found = workspaces.get(key)
+        if found is None:
+            if len(workspaces) >= 64:
+                workspaces.clear()
+            found = workspaces[key] = self.zeros(logits, key[0].device_bytes, "uint8")
+        return found
+
+
+class Numpy(Shaped):
     def __init__(self) -> None:
         self._empty = sys.modules["numpy"].empty
 
@@ -100,17 +119,11 @@ class Numpy(Kind):
     def gpu(self, logits: Any) -> Any:
         return False
 
-    def shape(self, logits: Any) -> Any:
-        return logits.shape
-
-    def dtype(self, logits: Any) -> Any:
-        return logits.dtype.name
-
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         return self._empty(shape, _numpy_dtype(dtype))
 
 
-class Torch(Kind):
+class Torch(Shaped):
     def __init__(self) -> None:
         torch = self._torch = sys.modules["torch"]
         self._dtypes = {"int32": torch.int32, "uint32": torch.int32, "float32": torch.float32, "uint64": torch.int64,
@@ -132,12 +145,6 @@ class Torch(Kind):
         if logits.ndim != 2:
             return self.empty(logits, logits.shape[:-1], "int32")
         return self._empty(len(logits), dtype=self._int32, device=self._cpu if logits.is_cpu else logits.device)
-
-    def shape(self, logits: Any) -> Any:
-        return logits.shape
-
-    def dtype(self, logits: Any) -> Any:
-        return dtype_name(logits.dtype)
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         return self._empty(shape, dtype=self._dtypes[dtype], device=logits.device)
@@ -165,28 +172,16 @@ class Torch(Kind):
         torch = self._torch
         if torch.cuda.is_current_stream_capturing():
             return self.zeros(logits, plan.device_bytes, "uint8")
-        key = (plan, torch.cuda.current_stream(logits.device).cuda_stream)
-        found = self._workspaces.get(key)
-        if found is None:
-            if len(self._workspaces) >= 64:
-                self._workspaces.clear()
-            found = self._workspaces[key] = self.zeros(logits, plan.device_bytes, "uint8")
-        return found
+        return self.cached(self._workspaces, (plan, torch.cuda.current_stream(logits.device).cuda_stream), logits)
 
 
-class Cupy(Kind):
+class Cupy(Shaped):
     def __init__(self) -> None:
         self._cupy = sys.modules["cupy"]
         self._workspaces: Dict[Any, Any] = {}
 
     def gpu(self, logits: Any) -> Any:
         return True
-
-    def shape(self, logits: Any) -> Any:
-        return logits.shape
-
-    def dtype(self, logits: Any) -> Any:
-        return logits.dtype.name
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         with logits.device:
@@ -209,16 +204,10 @@ class Cupy(Kind):
         return self._cupy.cuda.get_current_stream().ptr
 
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        key = (plan, stream)
-        found = self._workspaces.get(key)
-        if found is None:
-            if len(self._workspaces) >= 64:
-                self._workspaces.clear()
-            found = self._workspaces[key] = self.zeros(logits, plan.device_bytes, "uint8")
-        return found
+        return self.cached(self._workspaces, (plan, stream), logits)
 
 
-class Jax(Kind):
+class Jax(Shaped):
     """jax.Array. Its arrays do not change, so outputs are made elsewhere and handed over: on the CPU by numpy, on a GPU
     by torch or CuPy, whichever is there; DLPack orders the streams."""
 
@@ -252,12 +241,6 @@ class Jax(Kind):
 
     def gpu(self, logits: Any) -> Any:
         return not self._is_ours(logits)  # those on the CPU stay what they are
-
-    def shape(self, logits: Any) -> Any:
-        return tuple(logits.shape)
-
-    def dtype(self, logits: Any) -> Any:
-        return dtype_name(logits.dtype)
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         if self.gpu(logits):
