@@ -27,7 +27,7 @@ static float any_float(input *in) {
 
 /* Spoils one thing, mostly; some values are as good as others. */
 static void spoil(draft_batch *b, verify_structs *s, verify_outputs *o, raffle_launch *launch, input *in) {
-    int64_t drafts = b->first[b->requests], at = drafts ? (int64_t)(take(in, 1) % (uint64_t)drafts) : 0;
+    int64_t drafts = b->draft.rows, at = drafts ? (int64_t)(take(in, 1) % (uint64_t)drafts) : 0;
     int64_t request = (int64_t)(take(in, 1) % (uint64_t)b->requests);
     switch (take(in, 1) % 26) {
     case 0: b->token[at] = (int32_t)take(in, 4); break;
@@ -41,14 +41,14 @@ static void spoil(draft_batch *b, verify_structs *s, verify_outputs *o, raffle_l
     case 8: s->drafts.threshold_single = any_float(in); break;
     case 9: s->drafts.threshold_sum = any_float(in); break;
     case 10: s->drafts.rate = any_float(in); break;
-    case 11: s->drafts.requests += (int64_t)take(in, 1) - 128; break;
+    case 11: s->drafts.requests -= (int64_t)take(in, 1); break; /* more would be a lie about what first[] has */
     case 12: s->drafts.each = (int64_t)take(in, 8); break;
     case 13: s->logits.rows += (int64_t)take(in, 1) - 128; break;
     case 14: s->params.flags = (uint32_t)take(in, 4); break;
     case 15: s->params.slots = (int64_t)take(in, 8); break;
     case 16: s->drafts.token = NULL; break;
     case 17: s->params.seed = NULL; break;
-    case 18: s->drafts.size = (uint32_t)take(in, 2); break;
+    case 18: s->drafts.size = (uint32_t)take(in, 2) % (sizeof s->drafts + 1); break;
     case 19: s->params.draft_step = (uint32_t)take(in, 1); break;
     case 20: o->verified.token = NULL; break;
     case 21: launch->workspace_bytes -= take(in, 2); break;
