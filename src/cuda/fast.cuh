@@ -7,7 +7,7 @@
 
 #include "finish.cuh"
 
-/* Space for one reduction. Each is used once per row, so nobody waits for it to be free again. */
+/* Each reduction has a row of q.space. Between two uses of one there is a barrier, so nobody waits for it to be free. */
 __device__ __forceinline__ uint64_t fast_sum(uint64_t x, uint64_t of_warp[BLOCK_WARPS]) {
     x = warp_add_wide(x);
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
@@ -315,7 +315,7 @@ __device__ __forceinline__ void fast_sort(quick &q, uint32_t count, float low, f
     __syncthreads();
 }
 
-enum { STEP = 8 }; /* candidates read at once */
+enum { AT_ONCE_BY_ID = 8 }; /* candidates read at once */
 
 /* The candidates are sorted and all that can stay are among them: cuts and draws. False if top-p's threshold lies
  * below them. `mass` is the row's, if top-p asks for it. */
@@ -329,7 +329,7 @@ __device__ __forceinline__ bool fast_draw(quick &q, const row_params &p, const r
     uint64_t total;
     const uint64_t before = fast_before(held[0] + held[1], q.space[3], &total);
     const uint64_t with[2] = {before + held[0], before + held[0] + held[1]};
-    uint32_t low = r.top_k && (uint32_t)p.top_k < count ? q.sorted[p.top_k - 1] : 1;
+    uint32_t low = r.top_k && (uint32_t)p.top_k <= count ? q.sorted[p.top_k - 1] : 1;
     if (r.top_p) {
         uint64_t kept = total;
         if (threadIdx.x == 0) q.low = 1;
@@ -352,6 +352,7 @@ __device__ __forceinline__ bool fast_draw(quick &q, const row_params &p, const r
         low = max(low, q.low);
     }
     if (r.min_p_last) low = max(low, order_of(min_p));
+    if (!r.min_p_first && low <= order_of(-FLT_MAX)) return false; /* no threshold: the mass is the row's, not the list's */
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i)
         if (order[i] >= low && order[i + 1] < low) {
@@ -362,19 +363,19 @@ __device__ __forceinline__ bool fast_draw(quick &q, const row_params &p, const r
     const uint32_t kept = q.kept;
     const uint64_t ticket = mul_high(bits, q.amount[1]);
     /* Tickets are numbered by id. Those that fill the last step have no smaller id. */
-    if (threadIdx.x < STEP && kept + threadIdx.x < CANDIDATES) q.sorted_id[kept + threadIdx.x] = INT32_MAX;
+    if (threadIdx.x < AT_ONCE_BY_ID && kept + threadIdx.x < CANDIDATES) q.sorted_id[kept + threadIdx.x] = INT32_MAX;
     __syncthreads();
     for (uint32_t own = threadIdx.x; own < kept; own += BLOCK_THREADS) {
         const int32_t id = q.sorted_id[own];
         uint64_t smaller = 0;
-        for (uint32_t i = 0; i < kept; i += STEP) {
+        for (uint32_t i = 0; i < kept; i += AT_ONCE_BY_ID) {
             const int4 a = *(const int4 *)(q.sorted_id + i), b = *(const int4 *)(q.sorted_id + i + 4);
-            const int32_t other[STEP] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-            ulonglong2 held_by[STEP / 2];
+            const int32_t other[AT_ONCE_BY_ID] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+            ulonglong2 held_by[AT_ONCE_BY_ID / 2];
 #pragma unroll
-            for (int t = 0; t < STEP / 2; ++t) held_by[t] = *(const ulonglong2 *)(q.tickets + i + 2 * t);
+            for (int t = 0; t < AT_ONCE_BY_ID / 2; ++t) held_by[t] = *(const ulonglong2 *)(q.tickets + i + 2 * t);
 #pragma unroll
-            for (int t = 0; t < STEP; ++t)
+            for (int t = 0; t < AT_ONCE_BY_ID; ++t)
                 if (other[t] < id) smaller += t % 2 ? held_by[t / 2].y : held_by[t / 2].x;
         }
         if (ticket >= smaller && ticket - smaller < q.tickets[own]) q.token = id;
@@ -401,7 +402,11 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         }
         if (threadIdx.x == 0) {
             q.count = q.list_length = 0;
-            q.token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
+            /* Logits that change under the kernel may leave a ticket without a holder. */
+            q.token = RULE_NO_TOKEN;
+            q.kept = 0;
+            q.group = 0;
+            q.rest = q.amount[1] = 0;
         }
 #pragma unroll
         for (int i = 0; i < OWN_GROUPS; ++i) {
@@ -432,7 +437,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         const uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
         const bool by_pieces = wanted * 2 > (uint32_t)k.groups;
         const float reached = fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k.groups * PIECES : k.groups,
-                                         wanted, float_of_order(least), best);
+                                         wanted, fmaxf(float_of_order(least), -0x1p125f), best);
         if (reached == MINUS_INF) return false;
         if (r.row_mass && !r.top_k) { /* whole groups hold more than what reaches the bound: is it enough? */
             uint64_t within = 0;

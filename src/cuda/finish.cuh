@@ -1,10 +1,8 @@
 /* finish.cuh - the loops that cut.h asks for, done by one block for one row whose groups have all been read.
  * Every function is called by all threads of the block, with the same arguments, and returns the same to all.
- * None is inlined: each runs a few times a row, and a small kernel starts faster. */
+ * The large ones are not inlined: each runs a few times a row, and a small kernel starts faster. */
 #ifndef RAFFLE_CUDA_FINISH_CUH
 #define RAFFLE_CUDA_FINISH_CUH
-
-#include <limits.h>
 
 #include "read.cuh"
 
@@ -27,7 +25,7 @@ enum { READ_LIST, READ_KEPT, READ_WEIGHTS, READ_EQUALS };
 
 /* Whether the weights of the first reading are right for all groups that can hold tickets: those of a PLAIN reference,
  * which groups less than `drop` below the best then have too. */
-__device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.flat && fabsf(best * s.c) < 0x1p11f; }
+__device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.flat && fabsf(best * s.c) < 0x1p12f - 64.0f; }
 
 /* What fast.cuh keeps in shared memory. */
 enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512 };
@@ -118,6 +116,8 @@ template <class type> struct work : row_job {
             row_best = float_of_order((uint32_t)(most >> 32));
             best_group = (int)~(uint32_t)most;
             token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
+            group = 0;
+            rest = 0;
             keys_here = false;
             /* The first reading weighs all groups as PLAIN ones. Where the best is, groups that are not hold no ticket. */
             state = to.weights && weights_hold(to.by, row_best) ? MASS_WEIGHTS : MASS_OTHER;

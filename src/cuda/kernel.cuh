@@ -83,15 +83,15 @@ __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, cons
 
 /* ---- finishing a row ------------------------------------------------------------------------------- */
 
-/* What fast_finish leaves: every parameter and every row. */
+/* The rows that fast.cuh and wide.cuh do not finish: any row with any parameters. */
 template <class type> static __device__ __noinline__ int32_t row_finish(work<type> *k) {
     __builtin_assume(__isShared(k));
     return row_answer(k, &k->params, k->row_best).token;
 }
 
-/* Adds to a counter behind all that the block has written. Release is enough: whoever comes last then reads what others
- * wrote past the first cache (__ldcg), and a GPU does not load before the branch that says so. An acquire would empty
- * the first cache, and with it every stack on the processor. */
+/* Adds to a counter behind all that the block has written. Release is enough here: whoever comes last reads what others
+ * wrote from the second cache (__ldcg), where all processors meet, and no GPU loads before the branch that leads there.
+ * PTX's memory model would ask for an acquire, which empties the first cache, and with it every stack on the processor. */
 __device__ __forceinline__ uint32_t count_arrived(uint32_t *counter, uint32_t more) {
     uint32_t before;
         asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(more) : "memory");
@@ -183,8 +183,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, best, nan);
         if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
             const uint64_t most = __ldcg(&state->best);
-            const float logit = most ? float_of_order((uint32_t)(most >> 32)) : MINUS_INF;
-            if (k.valid) row_report(a, p.row, (int32_t)~(uint32_t)most, logit);
+            if (k.valid) row_report(a, p.row, key_token(most), key_logit(most));
             else row_report(a, p.row, RULE_NO_TOKEN, __int_as_float(0x7fffffff));
         }
     }

@@ -5,6 +5,7 @@
  *   no filter       the group's maximum and the sum of its weights
  *   top-k, min-p    the maxima of its four pieces
  *   top-p           both
+ *   (a temperature that makes all tokens equal: maxima only, whoever finishes the row weighs it)
  *
  * Loads are asked for before the parameters are known: every route reads the same bytes. */
 #ifndef RAFFLE_CUDA_READ_CUH
@@ -19,7 +20,7 @@ enum { PREFETCH = 3 }; /* groups that a warp asks for ahead of time where it doe
 /* Where a row's records go, and how its weights are made. */
 struct records {
     bool greedy, pieces, weights;
-    scale by;       /* of the weights; never flat */
+    scale by;       /* of the weights */
     float *peak;    /* [groups], or [groups, PIECES] if pieces */
     uint64_t *mass; /* [groups] */
 };
@@ -41,11 +42,13 @@ struct row_job {
 
 /* Tokens as integers: the larger is better, of equal logits the lowest id; 0 is none. */
 __device__ __forceinline__ uint64_t token_key(float x, int64_t id) { return (uint64_t)order_of(x) << 32 | (uint32_t)~id; }
+__device__ __forceinline__ float key_logit(uint64_t key) { return key ? float_of_order((uint32_t)(key >> 32)) : MINUS_INF; }
+__device__ __forceinline__ int32_t key_token(uint64_t key) { return (int32_t)~(uint32_t)key; }
 
 /* ---- one group ---------------------------------------------------------------------------------------- */
 
 /* Leaves the record of a group whose logits are in the lanes of a warp, `most` being each lane's maximum. It is
- * wrong if there is a NaN: rare, and done again by group_redo. Weights are those of a PLAIN reference; where the
+ * wrong if there is a NaN: rare, and done again by groups_redo. Weights are those of a PLAIN reference; where the
  * group's is not, whoever finishes the row knows, and does not use them. */
 template <bool pieces, bool weights>
 __device__ __forceinline__ void record_make(const records &to, int g, const float x[LANE_TOKENS], float most) {
@@ -121,7 +124,7 @@ __device__ __forceinline__ void warp_best(row_job *k, uint64_t of_lane, bool bef
     *best = max(before ? *best : 0, (uint64_t)order << 32 | id);
 }
 
-/* The same for greedy rows: each lane remembers the tokens that hold its best. */
+/* groups_weigh for greedy rows: each lane remembers the tokens that hold its best. */
 template <class type> __device__ __forceinline__ bool groups_best(flight<type> &f, row_job *k) {
     enum { GROUPS = flight<type>::GROUPS };
     const int lane = threadIdx.x % WARP;

@@ -129,10 +129,7 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     /* Loads the kernel now, and shows whether this build has code for this GPU. */
     cudaFuncAttributes attributes;
     code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
-    if (code != cudaSuccess) {
-        cudaGetLastError();
-        return device_fail(error, "loading the kernel for this GPU", code);
-    }
+    if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
     device_state *state = (device_state *)malloc(sizeof *state);
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
     state->device = plan->desc.device;
@@ -189,8 +186,8 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     if (!a.rows) return RAFFLE_OK;
     const uint32_t parts = parts_choose(a.rows, a.groups, state->processors);
     a.part = (int32_t)((a.groups + parts - 1) / parts);
-    const unsigned high = a.rows < GRID_HIGH ? (unsigned)a.rows : GRID_HIGH;
-    const dim3 grid((unsigned)(a.groups + a.part - 1) / (unsigned)a.part, high, (unsigned)((a.rows + high - 1) / high));
+    const unsigned deep = (unsigned)((a.rows + GRID_HIGH - 1) / GRID_HIGH);
+    const dim3 grid((unsigned)(a.groups + a.part - 1) / (unsigned)a.part, (unsigned)((a.rows + deep - 1) / deep), deep);
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     void *parameters[] = {&a};

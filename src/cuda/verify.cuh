@@ -218,9 +218,9 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
     if (k->to.greedy) {
         uint64_t most = 0;
         for (int i = 0; i < BLOCK_WARPS; ++i) most = max(most, k->best_of_warp[i]);
-        best = float_of_order((uint32_t)(most >> 32));
+        best = key_logit(most);
         told.greedy = 1;
-        told.token = (int32_t)~(uint32_t)most;
+        told.token = key_token(most);
     } else {
         k->begin();
         best = k->row_best;

@@ -2,7 +2,7 @@
  *
  * min-p knows its threshold: one more reading adds up what every group keeps, then the draw finds the group. For top-p
  *
- *   1. a thousand tokens spread over the row show about where the threshold lies: a window of values;
+ *   1. two thousand tokens spread over the row show about where the threshold lies: a window of values;
  *   2. a reading adds up the tickets above the window, and those in it by 256 bins: the threshold's bin is exact now;
  *   3. a reading adds up what every group has above that bin, and lists the bin, which shows the threshold itself.
  *

@@ -87,6 +87,9 @@ VOCAB(2, 64, 4)
 VOCAB(255, 64, 8)
 VOCAB(256, 64, 8)
 VOCAB(257, 64, 8)
+VOCAB(511, 64, 8)
+VOCAB(512, 64, 8)
+VOCAB(513, 64, 8)
 VOCAB(999, 64, 16)
 VOCAB(4097, 64, 20)
 VOCAB(32000, 32, 30)
@@ -186,6 +189,9 @@ int main(void) {
     RUN(vocab_255);
     RUN(vocab_256);
     RUN(vocab_257);
+    RUN(vocab_511);
+    RUN(vocab_512);
+    RUN(vocab_513);
     RUN(vocab_999);
     RUN(vocab_4097);
     RUN(parameter_grid);
