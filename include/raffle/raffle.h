@@ -114,13 +114,14 @@ typedef struct raffle_plan_desc {
     int64_t vocab;    /* tokens per row, 1 .. RAFFLE_VOCAB_MAX */
     int64_t rows_max; /* most rows of a call. CUDA: at least 1. CPU: 0 means any number */
     int32_t device;   /* CUDA device ordinal */
-    int32_t flags;    /* RAFFLE_PLAN_EXTRA */
+    int32_t flags;    /* RAFFLE_PLAN_EXTRA, RAFFLE_PLAN_REPORT */
     int32_t input;    /* raffle_input: what the rows are. RAFFLE_PROBS: params.temperature must be NULL */
     uint32_t reserved;
     int64_t history_max; /* the largest history_max of a raffle_state that calls will use; 0: none */
 } raffle_plan_desc;
 
 #define RAFFLE_PLAN_EXTRA 1 /* calls may use raffle_params.extra. CPU: the workspace grows by 4 bytes a token */
+#define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report. CPU: 12 bytes a token */
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
 RAFFLE_API void raffle_plan_destroy(raffle_plan *plan); /* NULL is fine */
@@ -431,8 +432,8 @@ typedef enum raffle_point {
     RAFFLE_FILTERED = 2  /* what was drawn from; tokens that were cut: -inf */
 } raffle_point;
 
-/* Natural logarithms. Arrays are [rows] or as said, live where the backend computes, and may be NULL. A row without a
- * token has NaN as its numbers, ranks 0 and tokens RAFFLE_NO_TOKEN. */
+/* Natural logarithms: those that raffle_softmax writes with RAFFLE_LOG. The plan needs RAFFLE_PLAN_REPORT. Arrays are [rows] or as said, live where the backend computes, and may be NULL. What
+ * is not there (no token was drawn, an id is outside the vocabulary, fewer tokens are left) is NaN, rank 0, RAFFLE_NO_TOKEN. */
 typedef struct raffle_report {
     uint32_t size;
     int32_t point;       /* raffle_point of all numbers below */

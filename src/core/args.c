@@ -54,10 +54,10 @@ raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc 
     if (desc->input != RAFFLE_LOGITS && desc->input != RAFFLE_PROBS)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "input is %d: not a raffle_input", desc->input);
     if (desc->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_plan_desc.reserved is not 0");
-    if (desc->flags & ~RAFFLE_PLAN_EXTRA)
+    if (desc->flags & ~(RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "flags has unknown bits: 0x%x", (unsigned)desc->flags);
-    if (desc->flags & RAFFLE_PLAN_EXTRA && desc->input != RAFFLE_LOGITS)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "RAFFLE_PLAN_EXTRA is for logits: the input is RAFFLE_PROBS");
+    if (desc->flags && desc->input != RAFFLE_LOGITS)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "flags is %d, which is for logits: the input is RAFFLE_PROBS", desc->flags);
     if (desc->history_max < 0 || desc->history_max > RAFFLE_HISTORY_MAX)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "history_max is %lld: must be 0 to %d",
                            (long long)desc->history_max, RAFFLE_HISTORY_MAX);

@@ -157,5 +157,7 @@ raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle
     if (p->state && p->slots > made->state.slots)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "slots is %lld: the state has %lld", (long long)p->slots,
                            (long long)made->state.slots);
+    if (made->result.report && !(plan->desc.flags & RAFFLE_PLAN_REPORT))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.report is set, but the plan lacks RAFFLE_PLAN_REPORT");
     return made->result.report ? check_report(made->result.report, &made->report, made->vocab, error) : RAFFLE_OK;
 }

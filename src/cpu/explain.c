@@ -58,22 +58,11 @@ static void step_on(step step, const row_params *all, row_params *part) {
     }
 }
 
-/* The same row without filters. */
-static cpu_row row_unfiltered(const cpu_row *row) {
-    cpu_row whole = *row;
-    const row_filters none = {0};
-    whole.params.top_p = 1.0f;
-    whole.params.top_k = 0;
-    whole.params.min_p = 0.0f;
-    whole.params.more = none;
-    return whole;
-}
-
 /* The cuts in the order they are made; each includes those before. A greedy row has one. Returns how many. */
 static int stages_of(const cpu_row *row, cpu_row_function sample, const cpu_scratch *scratch, stage *stages) {
     static const raffle_fate fate[STEPS] = {RAFFLE_CUT_SHAPE, RAFFLE_CUT_MIN_P, RAFFLE_CUT_TOP_K, RAFFLE_CUT_SHAPE,
                                             RAFFLE_CUT_TOP_P, RAFFLE_CUT_MIN_P, RAFFLE_CUT_XTC};
-    cpu_row part = row_unfiltered(row);
+    cpu_row part = raffle_row_unfiltered(row);
     answer full = sample(row, scratch);
     if (full.greedy) {
         stage only = {RAFFLE_CUT_GREEDY, cut_of(&full)};
@@ -147,7 +136,7 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
     raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     cpu_row row = raffle_row_of(plan, call, row_index);
     const int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, row_index), &edits, &row);
-    cpu_row whole = row_unfiltered(&row);
+    cpu_row whole = raffle_row_unfiltered(&row);
     cpu_row_function sample = ((const cpu_table *)plan->state)->sample[dtype];
     stage stages[STAGES_MAX];
     int count = stages_of(&row, sample, &scratch, stages);

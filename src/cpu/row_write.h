@@ -43,7 +43,7 @@ RAFFLE_FN vm kept_lanes(const writing *w, vf x, int64_t i) {
     } else if (w->kept.tie_last == INT32_MAX) {
         return v_ge(x, v_set(w->kept.low));
     }
-    int64_t ties = w->kept.tie_last + 1 - i; /* how many of these lanes may be equal */
+    int64_t ties = (int64_t)w->kept.tie_last + 1 - i; /* how many of these lanes may be equal */
     uint32_t lanes = ties >= V_LANES ? v_bits(v_every()) : ties > 0 ? (1u << ties) - 1 : 0;
     return v_mask(v_bits(above) | (v_bits(equal) & lanes));
 }

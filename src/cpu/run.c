@@ -97,6 +97,16 @@ static int same_but_for_chance(const cpu_row *a, const cpu_row *b) {
            p->min_p == q->min_p && p->top_k == q->top_k;
 }
 
+cpu_row raffle_row_unfiltered(const cpu_row *row) {
+    cpu_row whole = *row;
+    const row_filters none = {0};
+    whole.params.top_p = 1.0f;
+    whole.params.top_k = 0;
+    whole.params.min_p = 0.0f;
+    whole.params.more = none;
+    return whole;
+}
+
 int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, const edit_scratch *edits, cpu_row *row) {
     const raffle_extra *extra = extra_of(&call->params, slot);
     tail none = {NULL, 0};
@@ -117,7 +127,6 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     fpenv caller = fpenv_enter();
     raffle_status status = raffle_check_call_rows(call, error);
-    if (!status && call->result.report) status = raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "result.report: not there yet");
     cpu_row last = {0};
     answer told = {0};
     int weighed = 0;
@@ -134,6 +143,11 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         int zero = told.row_flags & RAFFLE_ROW_EMPTY && row.params.flags & RAFFLE_EMPTY_IS_ZERO;
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
+        if (call->result.report) {
+            const cpu_row none = {0};
+            raffle_row_report(plan, call, i, &row, dtype, &told, &scratch, &edits);
+            last = none;
+        }
     }
     fpenv_leave(caller);
     return status;

@@ -12,6 +12,13 @@ cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row);
 /* Edits the row's logits if its extra asks for it. Returns the dtype that the row then has. */
 int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, const edit_scratch *edits, cpu_row *row);
 
+/* The same row without filters. */
+cpu_row raffle_row_unfiltered(const cpu_row *row);
+
+/* Fills in what call->report asks of row i, which was sampled last, as `drawn`. Uses the scratch anew. */
+void raffle_row_report(const raffle_plan *plan, const call *call, int64_t i, const cpu_row *row, int dtype, const answer *drawn,
+                       const cpu_scratch *scratch, const edit_scratch *edits);
+
 /* The parts of a call's workspace. */
 void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratch, edit_scratch *edits);
 

@@ -172,7 +172,7 @@ TEST(plan_arguments) {
     PLAN_REFUSED(rows_max, (int64_t)INT32_MAX + 1, RAFFLE_E_ARGUMENT, "rows_max");
     PLAN_REFUSED(device, 1, RAFFLE_E_ARGUMENT, "device");
     PLAN_REFUSED(device, -1, RAFFLE_E_ARGUMENT, "device");
-    PLAN_REFUSED(flags, 2, RAFFLE_E_ARGUMENT, "flags");
+    PLAN_REFUSED(flags, 4, RAFFLE_E_ARGUMENT, "flags");
     PLAN_REFUSED(flags, -1, RAFFLE_E_ARGUMENT, "flags");
     PLAN_REFUSED(history_max, -1, RAFFLE_E_ARGUMENT, "history_max");
     PLAN_REFUSED(history_max, RAFFLE_HISTORY_MAX + 1, RAFFLE_E_ARGUMENT, "history_max");

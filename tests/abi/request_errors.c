@@ -77,10 +77,8 @@ TEST(fine) {
     f.extra[1].bad_words = words;
     f.extra[1].bad_words_count = 5;
     raffle_error error = raffle_error_init();
-    f.out.result.report = NULL;
     CHECK(call(&error) == RAFFLE_OK, "%s", error.text);
     good();
-    f.out.result.report = NULL;
     f.params.state = NULL;
     CHECK(call(&error) == RAFFLE_OK, "no history is fine where nothing needs one: %s", error.text);
     good();
@@ -196,6 +194,9 @@ TEST(calls) {
     f.run = plain;
     f.params.state = NULL;
     refused(RAFFLE_E_ARGUMENT, -1, "RAFFLE_PLAN_EXTRA");
+    f.params.state = NULL;
+    f.params.extra = NULL;
+    refused(RAFFLE_E_ARGUMENT, -1, "RAFFLE_PLAN_REPORT");
     f.run = own;
     runner_free(plain);
 }
@@ -343,7 +344,7 @@ TEST(ids_sort) {
 }
 
 int main(void) {
-    f.run = runner_make_for(RAFFLE_F32, VOCAB, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA, HISTORY);
+    f.run = runner_make_for(RAFFLE_F32, VOCAB, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, HISTORY);
     f.state = raffle_state_init();
     f.state.slots = ROWS;
     f.state.history_max = HISTORY;

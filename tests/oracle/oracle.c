@@ -458,6 +458,13 @@ uint64_t oracle_held(const oracle_case *g, uint64_t *held) {
     return a.draw_mass;
 }
 
+void oracle_logits(const oracle_case *g, float *x) {
+    uint32_t ignored = 0;
+    float *made = processed_row(g, &ignored);
+    memcpy(x, made, (size_t)g->vocab * sizeof *x);
+    free(made);
+}
+
 /* ---- 8. probabilities ---- */
 
 static float probability_of(oracle_scale scale, oracle_ref row, float M, float m, float x, uint64_t mass) {

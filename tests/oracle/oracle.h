@@ -73,6 +73,9 @@ oracle_ref oracle_ref_of(oracle_scale scale, float m);
 uint64_t oracle_weight(oracle_scale scale, oracle_ref ref, float x);
 double oracle_weight_exact(oracle_scale scale, oracle_ref ref, float x); /* before it is rounded to an integer */
 
+/* The processed row: after masks and edits. x [vocab]. */
+void oracle_logits(const oracle_case *given, float *x);
+
 /* Section 8: what raffle_softmax writes in f32, as probabilities or as logarithms. value [vocab]. */
 void oracle_probabilities(const oracle_case *given, int logarithms, float *value);
 
