@@ -451,6 +451,33 @@ typedef struct raffle_report {
     int64_t all_stride;   /* 0: vocab */
 } raffle_report;
 
+/* ---- request: parameters as people write them --------------------------------------------------- */
+
+/* Whose names and defaults a request uses. Values that differ in meaning are told apart by flags of the slot. */
+typedef enum raffle_dialect { RAFFLE_DIALECT_VLLM = 0, RAFFLE_DIALECT_OPENAI = 1, RAFFLE_DIALECT_LLAMA_CPP = 2 } raffle_dialect;
+
+/* One request's values, ready to be copied to its slot: the arrays of raffle_params, and its raffle_extra. Lists
+ * (extra.bias, banned, stop ...) are set by you. */
+typedef struct raffle_request {
+    uint32_t size;
+    int32_t dialect; /* raffle_dialect */
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    uint64_t seed;
+    int32_t logprobs; /* likeliest tokens to report; -1: nothing, not even the token's own */
+    uint32_t reserved;
+    raffle_extra extra;
+} raffle_request;
+
+/* The defaults of a dialect: everything off, or for llama.cpp its default chain. */
+RAFFLE_API raffle_status raffle_request_start(raffle_request *request, raffle_dialect dialect, raffle_error *error);
+/* Sets a value by the name that the dialect has for it: "repetition_penalty", "repeat_penalty", "top_n_sigma" ... An
+ * unknown name or a value out of range is RAFFLE_E_ARGUMENT; one that asks for what raffle does not do (beam search,
+ * Mirostat) is RAFFLE_E_UNSUPPORTED. The request then stays what it was. */
+RAFFLE_API raffle_status raffle_request_set(raffle_request *request, const char *name, double value, raffle_error *error);
+/* Whether the values go together and fit the vocabulary, lists included, with a sentence on what does not. */
+RAFFLE_API raffle_status raffle_request_check(const raffle_request *request, int64_t vocab, raffle_error *error);
+
 /* ---- explain --------------------------------------------------------------------------------- */
 
 /* Which stage took a token out. */

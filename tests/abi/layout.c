@@ -125,6 +125,23 @@ TEST(state_layout) {
     AT(raffle_tokens, stream, 48);
 }
 
+TEST(request_layout) {
+    SIZE(raffle_request, 192);
+    AT(raffle_request, size, 0);
+    AT(raffle_request, dialect, 4);
+    AT(raffle_request, temperature, 8);
+    AT(raffle_request, top_p, 12);
+    AT(raffle_request, min_p, 16);
+    AT(raffle_request, top_k, 20);
+    AT(raffle_request, seed, 24);
+    AT(raffle_request, logprobs, 32);
+    AT(raffle_request, reserved, 36);
+    AT(raffle_request, extra, 40);
+    CHECK_EQ(RAFFLE_DIALECT_VLLM, 0);
+    CHECK_EQ(RAFFLE_DIALECT_OPENAI, 1);
+    CHECK_EQ(RAFFLE_DIALECT_LLAMA_CPP, 2);
+}
+
 TEST(report_layout) {
     SIZE(raffle_report, 96);
     AT(raffle_report, size, 0);
@@ -338,6 +355,7 @@ int main(void) {
     RUN(extra_layout);
     RUN(state_layout);
     RUN(report_layout);
+    RUN(request_layout);
     RUN(launch_layout);
     RUN(candidate_layout);
     RUN(explanation_layout);

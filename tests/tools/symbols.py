@@ -13,7 +13,7 @@ from tally import Tally, output
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # All that the CPU library may need: it does not print, lock, wait or call libm.
-NEEDS = {"malloc", "free", "snprintf", "vsnprintf", "memcpy", "memset", "memmove", "memcmp", "__stack_chk_fail",
+NEEDS = {"malloc", "free", "strcmp", "snprintf", "vsnprintf", "memcpy", "memset", "memmove", "memcmp", "__stack_chk_fail",
          "__snprintf_chk", "__vsnprintf_chk", "__memcpy_chk", "__memset_chk", "__cxa_finalize", "__gmon_start__",
          "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable"}
 VEX = re.compile(r"^v(?!err\b|erw\b)[a-z0-9]+")  # AVX mnemonics begin with v

@@ -1,0 +1,112 @@
+/* requests.c - raffle_request: engines' names to a slot's values, and a sentence for everything that is wrong. */
+#include <math.h>
+
+#include "../common/test.h"
+#include "raffle/raffle.h"
+
+static raffle_request start(raffle_dialect dialect) {
+    raffle_request r;
+    CHECK_STATUS(raffle_request_start(&r, dialect, NULL), RAFFLE_OK);
+    return r;
+}
+
+static void refused(raffle_dialect dialect, const char *name, double value, int status) {
+    raffle_request r = start(dialect), before = r;
+    raffle_error error = raffle_error_init();
+    CHECK_STATUS(raffle_request_set(&r, name, value, &error), status);
+    CHECK(strstr(error.text, name) && error.status == status, "\"%s\" should name %s", error.text, name);
+    CHECK(!memcmp(&r, &before, sizeof r), "%s: the request was changed", name);
+}
+
+static raffle_request with(raffle_dialect dialect, const char *name, double value) {
+    raffle_request r = start(dialect);
+    raffle_error error = raffle_error_init();
+    CHECK(raffle_request_set(&r, name, value, &error) == RAFFLE_OK, "%s", error.text);
+    return r;
+}
+
+TEST(defaults) {
+    raffle_request r = start(RAFFLE_DIALECT_VLLM);
+    CHECK(r.temperature == 1 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0 && r.logprobs == -1 && r.extra.flags == 0, "vLLM");
+    r = start(RAFFLE_DIALECT_LLAMA_CPP);
+    CHECK(r.temperature == 0.8f && r.top_k == 40 && r.top_p == 0.95f && r.min_p == 0.05f && r.extra.penalty_window == 64, "llama.cpp");
+    CHECK(r.extra.flags == (RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_COUNT_PROMPT), "llama.cpp's order");
+    CHECK_STATUS(raffle_request_start(NULL, RAFFLE_DIALECT_VLLM, NULL), RAFFLE_E_ARGUMENT);
+    CHECK_STATUS(raffle_request_start(&r, (raffle_dialect)3, NULL), RAFFLE_E_ARGUMENT);
+}
+
+TEST(names) {
+    CHECK(with(RAFFLE_DIALECT_VLLM, "repetition_penalty", 1.2).extra.repetition == 1.2f, "repetition_penalty");
+    CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "repeat_penalty", 1.2).extra.repetition == 1.2f, "repeat_penalty");
+    CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "repeat_last_n", -1).extra.penalty_window == 0, "-1 is all of it");
+    CHECK(with(RAFFLE_DIALECT_VLLM, "top_k", -1).top_k == 0, "-1 is off");
+    CHECK(with(RAFFLE_DIALECT_OPENAI, "presence_penalty", -2).extra.presence == -2.0f, "presence_penalty");
+    CHECK(with(RAFFLE_DIALECT_OPENAI, "top_logprobs", 20).logprobs == 20, "top_logprobs");
+    CHECK(with(RAFFLE_DIALECT_VLLM, "logprobs", -1).logprobs == -1, "no logprobs");
+    CHECK(with(RAFFLE_DIALECT_VLLM, "seed", 9007199254740991.0).seed == 9007199254740991ull, "seed");
+    CHECK(with(RAFFLE_DIALECT_VLLM, "seed", -1).seed == UINT64_MAX, "a negative seed");
+    CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "typ_p", 0.5).extra.typical_p == 0.5f, "typ_p");
+    CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "dry_allowed_length", 3).extra.dry_allowed == 3, "dry_allowed_length");
+    CHECK(with(RAFFLE_DIALECT_VLLM, "best_of", 1).size == sizeof(raffle_request), "a neutral value is fine");
+}
+
+TEST(refusals) {
+    refused(RAFFLE_DIALECT_OPENAI, "temperature", 2.5, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "temperature", -0.1, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "temperature", NAN, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "top_p", 1.5, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "top_k", 2.5, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "top_k", -2, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "top_k", INFINITY, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "repetition_penalty", 0, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_OPENAI, "repetition_penalty", 1, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_OPENAI, "top_logprobs", 21, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "frequency_penalty", 3, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "no_such_thing", 1, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "use_beam_search", 1, RAFFLE_E_UNSUPPORTED);
+    refused(RAFFLE_DIALECT_VLLM, "best_of", 2, RAFFLE_E_UNSUPPORTED);
+    refused(RAFFLE_DIALECT_LLAMA_CPP, "mirostat", 2, RAFFLE_E_UNSUPPORTED);
+    refused(RAFFLE_DIALECT_LLAMA_CPP, "dynatemp_range", 0.5, RAFFLE_E_UNSUPPORTED);
+}
+
+static void check_refused(const raffle_request *r, const char *field) {
+    raffle_error error = raffle_error_init();
+    CHECK_STATUS(raffle_request_check(r, 100, &error), RAFFLE_E_ARGUMENT);
+    CHECK(strstr(error.text, field), "\"%s\" should name %s", error.text, field);
+}
+
+TEST(together) {
+    static const int32_t ids[] = {1, 99}, outside[] = {1, 100};
+    static const float bias[] = {1, 101};
+    raffle_request r = start(RAFFLE_DIALECT_OPENAI);
+    raffle_error error = raffle_error_init();
+    CHECK(raffle_request_check(&r, 100, &error) == RAFFLE_OK, "%s", error.text);
+    CHECK_STATUS(raffle_request_check(&r, 0, NULL), RAFFLE_E_ARGUMENT);
+    CHECK_STATUS(raffle_request_check(NULL, 100, NULL), RAFFLE_E_ARGUMENT);
+    r.extra.bias_id = ids, r.extra.bias = bias, r.extra.bias_count = 2;
+    check_refused(&r, "logit_bias[1]");
+    r.dialect = RAFFLE_DIALECT_VLLM;
+    CHECK(raffle_request_check(&r, 100, &error) == RAFFLE_OK, "%s", error.text);
+    r.extra.bias_id = outside;
+    check_refused(&r, "bias_id[1]");
+    r = start(RAFFLE_DIALECT_VLLM);
+    r.extra.min_tokens = 3;
+    check_refused(&r, "min_tokens");
+    r.extra.stop = ids, r.extra.stop_count = 2;
+    CHECK(raffle_request_check(&r, 100, &error) == RAFFLE_OK, "%s", error.text);
+    r.temperature = NAN;
+    check_refused(&r, "temperature");
+    r.temperature = 1;
+    r.extra.repetition = 1.1f; /* whether there is a history is a matter of the call */
+    CHECK(raffle_request_check(&r, 100, &error) == RAFFLE_OK, "%s", error.text);
+    r.size = 8;
+    CHECK_STATUS(raffle_request_check(&r, 100, NULL), RAFFLE_E_STRUCT);
+}
+
+int main(void) {
+    RUN(defaults);
+    RUN(names);
+    RUN(refusals);
+    RUN(together);
+    return test_report("requests");
+}
