@@ -74,6 +74,8 @@ def test_every_way_to_write_parameters(logits):
         for way in [tuple, list, OnlyDLPack, *ways]:
             value = way(np.array(given[name], np.uint64 if name == "seed" else None)) if way is OnlyDLPack else way(given[name])
             assert (raffle.sample(logits, **{**given, name: value}) == wanted).all(), (name, value)
+    for kind in (np.int8, np.int16, np.int64):  # negative: off
+        assert (raffle.sample(logits, 100, top_k=np.full(ROWS, -1, kind), seed=90) == raffle.sample(logits, 100, seed=90)).all()
     halves = np.float16([0.5, 1.5, 0, 1, 6e-8])  # 6e-8 is subnormal in float16
     assert (raffle.sample(logits, halves, seed=1) == raffle.sample(logits, halves.astype(np.float32), seed=1)).all()
     for number in (0.5, np.float32(0.5), np.float64(0.5), np.array(0.5), np.float16(0.5)):
