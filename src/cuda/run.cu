@@ -1,11 +1,8 @@
 /* run.cu - the CUDA backend: plan, workspace, launch. */
-#include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-extern "C" {
-#include "args.h"
-}
+#include "device.cuh"
 
 #include "vec_one.h"
 
@@ -26,25 +23,6 @@ struct device_state {
 };
 
 static const char *const dtype_name[] = {"f32", "f16", "bf16"};
-
-static raffle_status device_fail(raffle_error *error, const char *doing, cudaError_t code) {
-    cudaGetLastError(); /* the status tells it; the caller's next call should not */
-    return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s: %s", doing, cudaGetErrorString(code));
-}
-
-/* Makes a device current for as long as it lives, then puts the caller's back. */
-struct device_guard {
-    int before;
-    cudaError_t code;
-    explicit device_guard(int device) : before(-1) {
-        code = cudaGetDevice(&before);
-        if (code == cudaSuccess && before != device) code = cudaSetDevice(device);
-        else before = -1;
-    }
-    ~device_guard() {
-        if (before >= 0) cudaSetDevice(before);
-    }
-};
 
 /* A sentence on why no GPU can be used, or success. */
 static cudaError_t device_count(int *count, char *why, size_t bytes) {
@@ -72,7 +50,7 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
     return code == cudaSuccess;
 }
 
-/* Workspace: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
+/* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
 static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
@@ -80,7 +58,7 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak, rows * sizeof *a->state,
                                   rows * sizeof *v->law, rows * sizeof *v->tickets_t, rows * sizeof *v->tickets_s};
     void *block[BLOCKS];
-    size_t used = 0;
+    size_t used = write_workspace(desc);
     for (int i = 0; i < BLOCKS; ++i) {
         block[i] = (char *)memory + used;
         used += (bytes[i] + align - 1) / align * align;
@@ -196,10 +174,6 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 
-static raffle_status write(const raffle_plan *, const call *, raffle_error *error) {
-    return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_softmax and raffle_mask need a CPU plan so far");
-}
-
 static raffle_status explain(const raffle_plan *, const call *, int64_t, raffle_explanation *, raffle_error *error) {
     return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_explain needs a CPU plan: the tokens are the same");
 }
@@ -263,4 +237,4 @@ static raffle_status change(const state_call *, raffle_error *error) {
     return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_state: the CUDA backend does not have it yet");
 }
 
-extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write, explain, verify, change};
+extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write_call, explain, verify, change};

@@ -1,0 +1,35 @@
+/* device.cuh - what host code of this backend shares: errors, and the device that a call runs on. */
+#ifndef RAFFLE_CUDA_DEVICE_CUH
+#define RAFFLE_CUDA_DEVICE_CUH
+
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "args.h"
+}
+
+static inline raffle_status device_fail(raffle_error *error, const char *doing, cudaError_t code) {
+    cudaGetLastError(); /* the status tells it; the caller's next call should not */
+    return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s: %s", doing, cudaGetErrorString(code));
+}
+
+/* Makes a device current for as long as it lives, then puts the caller's back. */
+struct device_guard {
+    int before;
+    cudaError_t code;
+    explicit device_guard(int device) : before(-1) {
+        code = cudaGetDevice(&before);
+        if (code == cudaSuccess && before != device) code = cudaSetDevice(device);
+        else before = -1;
+    }
+    ~device_guard() {
+        if (before >= 0) cudaSetDevice(before);
+    }
+};
+
+/* raffle_softmax and raffle_mask, in write.cu: what they need of a workspace, at its beginning, and the call. Behind it they
+ * use the records of raffle_sample: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | */
+size_t write_workspace(const raffle_plan_desc *desc);
+raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error);
+
+#endif

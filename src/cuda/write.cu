@@ -1,0 +1,87 @@
+/* write.cu - raffle_softmax and raffle_mask on a GPU: which kernels, and their launches. */
+#include "device.cuh"
+
+#include "vec_one.h"
+
+#include "write.cuh"
+
+enum { GRID_ROWS = 32768, BLOCKS_EACH = 4 }; /* rows along the second side of a grid; blocks that a multiprocessor holds */
+
+typedef void (*write_function)(write_args);
+struct write_kernels {
+    write_function records, verdicts, write, list;
+};
+
+template <class type> static write_kernels kernels_of() {
+    write_kernels k = {records_kernel<type>, verdict_kernel<type>, write_kernel<type>, list_kernel<type>};
+    return k;
+}
+
+static size_t padded(size_t bytes) { return (bytes + RAFFLE_WORKSPACE_ALIGN - 1) / RAFFLE_WORKSPACE_ALIGN * RAFFLE_WORKSPACE_ALIGN; }
+
+size_t write_workspace(const raffle_plan_desc *desc) { return padded((size_t)desc->rows_max * sizeof(verdict)); }
+
+static void args_make(write_args *a, const raffle_plan *plan, const call *call) {
+    const raffle_params *p = &call->params;
+    const raffle_output *o = &call->output;
+    a->logits = (const char *)call->logits.data;
+    a->rows = call->logits.rows;
+    a->row_stride = call->logits.row_stride;
+    a->vocab = plan->desc.vocab;
+    a->slots = p->slots;
+    a->data_rows = call->logits.data_rows;
+    a->row_index = call->logits.row_index;
+    a->slot = p->slot;
+    a->temperature = p->temperature;
+    a->top_p = p->top_p;
+    a->min_p = p->min_p;
+    a->top_k = p->top_k;
+    a->allow = p->allow;
+    a->allow_stride = p->allow_stride;
+    a->flags = p->flags;
+    a->groups = (int32_t)((a->vocab + GROUP - 1) / GROUP);
+    a->unset = plan->desc.input == RAFFLE_PROBS ? LINEAR_TEMPERATURE : 1.0f;
+    a->data = (char *)o->data;
+    a->data_stride = o->row_stride;
+    a->dtype = o->dtype;
+    a->form = (int32_t)call->form;
+    a->row_flags = o->row_flags;
+    a->kept = o->kept;
+    a->kept_stride = o->kept_stride;
+    a->list = o->kept_list;
+    a->count = o->kept_count;
+    a->list_stride = o->kept_list_stride;
+    a->filters = p->top_k || p->top_p || p->min_p;
+    char *memory = (char *)call->launch.workspace;
+    a->verdicts = (verdict *)memory;
+    a->mass = (uint64_t *)(memory + write_workspace(&plan->desc));
+    a->peak = (float *)((char *)a->mass + padded((size_t)plan->desc.rows_max * (size_t)a->groups * sizeof *a->mass));
+}
+
+static cudaError_t launch(write_function kernel, dim3 grid, write_args *a, cudaStream_t stream) {
+    void *parameters[] = {a};
+    return cudaLaunchKernel((const void *)kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+}
+
+raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
+    static const write_kernels kernels[] = {kernels_of<type_f32>(), kernels_of<type_f16>(), kernels_of<type_bf16>()};
+    const write_kernels &k = kernels[plan->desc.dtype];
+    write_args a;
+    args_make(&a, plan, call);
+    if (!a.rows) return RAFFLE_OK;
+    device_guard guard(plan->desc.device);
+    int processors = 1;
+    cudaError_t code = guard.code;
+    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, plan->desc.device);
+    if (code != cudaSuccess) return device_fail(error, "choosing the GPU", code);
+    /* As many blocks a row as it has work for, and no more than fill the GPU. */
+    const int64_t most = (a.groups + BLOCK_WARPS - 1) / BLOCK_WARPS, room = (int64_t)processors * BLOCKS_EACH;
+    const int64_t fair = a.rows < room ? (room + a.rows - 1) / a.rows : 1, parts = most < fair ? most : fair;
+    const dim3 grid((unsigned)parts, (unsigned)(a.rows < GRID_ROWS ? a.rows : GRID_ROWS));
+    const dim3 each((unsigned)(a.rows < INT32_MAX ? a.rows : INT32_MAX));
+    code = launch(k.records, grid, &a, call->launch.stream);
+    if (code == cudaSuccess && a.filters) code = launch(k.verdicts, each, &a, call->launch.stream);
+    if (code == cudaSuccess && (a.list || a.count)) code = launch(k.list, each, &a, call->launch.stream);
+    if (code == cudaSuccess && (a.data || a.kept || a.row_flags)) code = launch(k.write, grid, &a, call->launch.stream);
+    return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
+}

@@ -1,0 +1,467 @@
+/* write.cuh - the kernels of raffle_softmax and raffle_mask on every GPU. The first leaves a record of each group of 256
+ * tokens; if there are filters the second decides what each row keeps, one block a row; the last writes. */
+#ifndef RAFFLE_CUDA_WRITE_CUH
+#define RAFFLE_CUDA_WRITE_CUH
+
+#include "finish.cuh"
+
+#include "probability.h"
+
+/* What a row keeps, and the mass it shares. */
+struct verdict {
+    uint64_t mass;
+    float best;
+    cut kept;
+    int32_t only;  /* 1: one token is kept, with probability 1 */
+    int32_t first; /* the first group that holds the best */
+    uint32_t flags;
+};
+
+/* Everything a launch needs, passed by value. Pointers are device memory; layouts as in raffle.h. */
+struct write_args {
+    const char *logits;
+    int64_t rows, row_stride, vocab, slots, data_rows;
+    const int32_t *row_index, *slot;
+    const float *temperature, *top_p, *min_p;
+    const int32_t *top_k;
+    const uint32_t *allow;
+    int64_t allow_stride;
+    uint32_t flags;
+    int32_t groups;
+    float unset; /* the temperature of rows that have none */
+    /* output */
+    char *data; /* or NULL */
+    int64_t data_stride;
+    int32_t dtype, form;
+    uint32_t *row_flags, *kept;
+    int64_t kept_stride;
+    int32_t *list, *count;
+    int64_t list_stride;
+    /* workspace */
+    uint64_t *mass;    /* [rows, groups] sums of weights; the highest bit says that the group has a NaN */
+    float *peak;       /* [rows, groups], or [rows, groups, PIECES] if there are filters */
+    verdict *verdicts; /* [rows], made if there are filters */
+    int filters;
+};
+
+#define MASS_NAN (1ull << 63)
+
+/* ---- a row and its parameters ------------------------------------------------------------------------ */
+
+/* False: a slot, row or parameter is out of range. */
+__device__ __forceinline__ bool write_params(const write_args &a, int64_t row, row_params *p) {
+    const int64_t slot = a.slot ? a.slot[row] : row, from = a.row_index ? a.row_index[row] : 0;
+    if (slot < 0 || slot >= a.slots || from < 0 || from >= a.data_rows) return false;
+    p->temperature = a.temperature ? a.temperature[slot] : a.unset;
+    p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
+    p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
+    p->top_k = a.top_k ? a.top_k[slot] : 0;
+    p->seed = p->position = 0;
+    p->flags = a.flags;
+    p->vocab = a.vocab;
+    return (p->temperature >= 0.0f || !a.temperature) && p->top_p == p->top_p && p->min_p == p->min_p;
+}
+
+template <class type> __device__ __forceinline__ device_row write_row(const write_args &a, int64_t row) {
+    device_row r;
+    r.logits = a.logits + (a.row_index ? a.row_index[row] : row) * a.row_stride * type::BYTES;
+    r.allow = a.allow ? a.allow + row * a.allow_stride : nullptr;
+    r.vocab = a.vocab;
+    r.aligned = (uintptr_t)r.logits % 16 == 0;
+    return r;
+}
+
+/* ---- records ----------------------------------------------------------------------------------------- */
+
+/* The float weight of a token under any reference; rare references share one copy of the code. */
+static __device__ __noinline__ float weight_rare(float x, const ref f) { return v_weight_any(x, &f); }
+__device__ __forceinline__ float weight_float(float x, const ref &f) {
+    return f.kind == REF_PLAIN ? v_weight(x, &f, 0) : weight_rare(x, f);
+}
+static __device__ __noinline__ ref ref_rare(scale s, float m) { return ref_make(s, m); }
+__device__ __forceinline__ ref ref_any(scale s, float m) {
+    return !s.flat && ref_is_near(s, m) ? ref_make_near(s, m) : ref_rare(s, m);
+}
+
+/* Groups of all rows, a warp each: maxima and sums of weights. Grid: (blocks of a row, rows). */
+template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_kernel(const __grid_constant__ write_args a) {
+    const int lane = threadIdx.x % WARP;
+    for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
+        row_params p;
+        if (!write_params(a, row, &p)) continue;
+        const device_row r = write_row<type>(a, row);
+        const bool weigh = p.temperature >= GREEDY_BELOW || p.temperature == LINEAR_TEMPERATURE;
+        const scale by = scale_make(weigh ? p.temperature : 1.0f);
+        for (int g = blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP; g < a.groups; g += gridDim.x * BLOCK_WARPS) {
+            float x[LANE_TOKENS], most = MINUS_INF;
+            bool nan = false;
+            lane_read<type>(r, g, lane, x);
+#pragma unroll
+            for (int j = 0; j < LANE_TOKENS; ++j) {
+                nan |= x[j] != x[j];
+                most = v_max(x[j], most);
+            }
+            const uint32_t key = warp_max(order_of(most));
+            const float peak = float_of_order(key);
+            if (a.filters) {
+                float piece = most;
+#pragma unroll
+                for (int step = 1; step < PIECE_LANES; step <<= 1)
+                    piece = v_max(piece, __shfl_xor_sync(ALL_LANES, piece, step));
+                if (lane % PIECE_LANES == 0) a.peak[(row * a.groups + g) * PIECES + lane / PIECE_LANES] = piece;
+            } else if (lane == 0) {
+                a.peak[row * a.groups + g] = peak;
+            }
+            uint64_t sum = 0;
+            if (weigh && !a.filters && peak > MINUS_INF) {
+                const ref f = ref_any(by, peak);
+#pragma unroll
+                for (int j = 0; j < LANE_TOKENS; ++j) sum += v_round(weight_float(x[j], f));
+                sum = group_sum(sum);
+            }
+            nan = __any_sync(ALL_LANES, nan);
+            if (lane == 0) a.mass[row * a.groups + g] = sum | (nan ? MASS_NAN : 0);
+        }
+    }
+}
+
+/* ---- verdicts ---------------------------------------------------------------------------------------- */
+
+/* What an unfiltered row keeps, out of its records: by all threads of a block, the same to all. peak(g) and mass(g)
+ * give the records. */
+struct verdict_space {
+    uint64_t of_warp[32];
+    uint64_t best;
+    uint64_t mass;
+    uint32_t nan;
+};
+template <class peaks, class masses>
+__device__ __forceinline__ verdict verdict_of(int groups, const row_params &p, const scale &by, peaks peak, masses mass,
+                                              verdict_space *s) {
+    const int warp = threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
+    uint64_t most = 0;
+    for (int g = threadIdx.x; g < groups; g += blockDim.x) most = max(most, (uint64_t)order_of(peak(g)) << 32 | (uint32_t)~g);
+    const uint32_t key = warp_max((uint32_t)(most >> 32)), last = warp_max((uint32_t)(most >> 32) == key ? (uint32_t)most : 0);
+    if (threadIdx.x % WARP == 0) s->of_warp[warp] = (uint64_t)key << 32 | last;
+    if (threadIdx.x == 0) s->nan = 0;
+    __syncthreads();
+    most = 0;
+    for (int i = 0; i < warps; ++i) most = max(most, s->of_warp[i]);
+    __syncthreads();
+    verdict v;
+    v.best = float_of_order((uint32_t)(most >> 32));
+    v.first = (int)~(uint32_t)most;
+    v.only = p.temperature < GREEDY_BELOW && p.temperature != LINEAR_TEMPERATURE;
+    v.kept.low = v.best == MINUS_INF ? PLUS_INF : v.only ? v.best : -FLT_MAX;
+    v.kept.tie_last = INT32_MAX;
+    v.flags = v.best == PLUS_INF ? RULE_ROW_INF : v.best == MINUS_INF ? RULE_ROW_EMPTY : 0;
+    uint64_t sum = 0;
+    bool nan = false;
+    const ref row = ref_any(by, v.best);
+    for (int g = threadIdx.x; g < groups; g += blockDim.x) {
+        const float m = peak(g);
+        const uint64_t record = mass(g);
+        nan |= record >> 63;
+        if (v.only || m == MINUS_INF) continue;
+        const ref f = ref_any(by, m);
+        sum += tickets_of(record & ~MASS_NAN, ref_below(&row, v.best, &f, m));
+    }
+    sum = warp_add_wide(sum);
+    if (nan) s->nan = 1;
+    if (threadIdx.x % WARP == 0) s->of_warp[warp] = sum;
+    __syncthreads();
+    v.mass = 0;
+    for (int i = 0; i < warps; ++i) v.mass += s->of_warp[i];
+    if (s->nan) v.flags |= RULE_ROW_NAN;
+    return v;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------- */
+
+/* How a row's tokens become what is written; in shared memory, made by one thread. */
+struct writing {
+    verdict v;
+    row_params params;
+    scale by;
+    ref row;
+    portion best_portion;
+    log_line line;
+    float nothing;
+    int32_t valid;
+};
+
+__device__ __forceinline__ void writing_make(writing *w, const write_args &a, const row_params &p, const verdict &v, bool valid) {
+    w->valid = valid;
+    w->v = v;
+    w->params = p;
+    w->nothing = a.form == FORM_PROBABILITY || a.unset == LINEAR_TEMPERATURE ? 0.0f : MINUS_INF;
+    if (!valid || v.only || v.best == MINUS_INF) return;
+    w->by = scale_make(p.temperature);
+    w->row = ref_make(w->by, v.best);
+    w->best_portion = portion_make(v.mass);
+    if (a.form == FORM_LOG) w->line = log_line_make(p.temperature, v.best, &w->row, v.mass);
+}
+
+/* Eight values of a lane to their place: `group` is the address of its group's first value. Lanes hold tokens as group.cuh
+ * says; `wide` if they are neighbours. */
+template <class type>
+__device__ __forceinline__ void lane_store(char *group, int dtype, bool wide, int lane, int count, const float y[LANE_TOKENS]) {
+    const int bytes = dtype == RAFFLE_F32 ? 4 : 2;
+    if (wide && (uintptr_t)group % 16 == 0 && dtype == RAFFLE_F32) {
+        float4 *at = (float4 *)group;
+        const int first = type::BYTES == 4 ? lane : 2 * lane, second = type::BYTES == 4 ? WARP + lane : 2 * lane + 1;
+        at[first] = make_float4(y[0], y[1], y[2], y[3]);
+        at[second] = make_float4(y[4], y[5], y[6], y[7]);
+        return;
+    }
+    uint32_t pair[4];
+    if (dtype != RAFFLE_F32) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            if (dtype == RAFFLE_F16) {
+                const __half2 h = __floats2half2_rn(y[2 * j], y[2 * j + 1]);
+                memcpy(&pair[j], &h, 4);
+            } else {
+                pair[j] = bf16_of_float(y[2 * j]) | (uint32_t)bf16_of_float(y[2 * j + 1]) << 16;
+            }
+        }
+    }
+    if (wide && (uintptr_t)group % 16 == 0) {
+        if (type::BYTES == 4) {
+            ((uint2 *)group)[lane] = make_uint2(pair[0], pair[1]);
+            ((uint2 *)group)[WARP + lane] = make_uint2(pair[2], pair[3]);
+        } else {
+            ((uint4 *)group)[lane] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+        }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) {
+        const int token = lane_token<type>(wide, lane, j);
+        if (token >= count) continue;
+        if (bytes == 4) *(float *)(group + token * 4) = y[j];
+        else *(uint16_t *)(group + token * 2) = (uint16_t)(j % 2 ? pair[j / 2] >> 16 : pair[j / 2]);
+    }
+}
+
+/* Which of a lane's tokens are kept, as bits. */
+template <class type>
+__device__ __forceinline__ uint32_t lane_kept(const device_row &row, int g, int lane, const float x[LANE_TOKENS], const verdict &v) {
+    uint32_t kept = 0;
+    if (v.only && g != v.first) return 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j)
+        kept |= (uint32_t)cut_keeps(v.kept, x[j], lane_id<type>(row, g, lane, j)) << j;
+    if (v.only && v.kept.tie_last == INT32_MAX) { /* the lowest of the best */
+        uint32_t own = 0xffffffffu;
+#pragma unroll
+        for (int j = LANE_TOKENS - 1; j >= 0; --j)
+            if (kept >> j & 1) own = min(own, (uint32_t)lane_token<type>(row.aligned && group_whole(row, g), lane, j));
+        const uint32_t lowest = ~warp_max(~own);
+        uint32_t one = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if ((uint32_t)lane_token<type>(row.aligned && group_whole(row, g), lane, j) == lowest) one |= 1u << j;
+        kept &= one;
+    }
+    return kept;
+}
+
+/* The value of a kept token. */
+__device__ __forceinline__ float value_of(const writing &w, int form, float x, const ref &f, const portion &p) {
+    if (form == FORM_LOGIT) return x;
+    if (w.v.only) return form == FORM_LOG ? 0.0f : 1.0f;
+    if (form == FORM_PROBABILITY) return p.none ? 0.0f : v_portion(weight_float(x, f), &p);
+    if (w.row.kind != REF_STEP) return v_log(x, &w.line);
+    return x >= w.row.base ? 0.0f - w.line.level : MINUS_INF;
+}
+
+/* The mask of a group: 256 bits from the lanes' eight. */
+template <class type>
+__device__ __forceinline__ void mask_store(uint32_t *words, bool wide, int lane, int count, uint32_t kept) {
+    if (!wide) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const uint32_t word = __ballot_sync(ALL_LANES, kept >> j & 1);
+            if (lane == j && j * WARP < count) words[j] = word;
+        }
+        return;
+    }
+    uint32_t word = kept; /* 2-byte logits: a byte of the mask a lane; f32: four bits of the first and of the second half */
+    if (type::BYTES == 2) {
+        word <<= lane % 4 * 8;
+        word |= __shfl_xor_sync(ALL_LANES, word, 1);
+        word |= __shfl_xor_sync(ALL_LANES, word, 2);
+        if (lane % 4 == 0) words[lane / 4] = word;
+    } else {
+        uint32_t low = (kept & 15u) << (lane % 8 * 4), high = (kept >> 4) << (lane % 8 * 4);
+#pragma unroll
+        for (int step = 1; step < 8; step <<= 1) {
+            low |= __shfl_xor_sync(ALL_LANES, low, step);
+            high |= __shfl_xor_sync(ALL_LANES, high, step);
+        }
+        if (lane % 8 == 0) {
+            words[lane / 8] = low;
+            words[4 + lane / 8] = high;
+        }
+    }
+}
+
+/* One group, everything but the list. */
+template <class type> __device__ __forceinline__ void group_write(const write_args &a, const writing &w, const device_row &row,
+                                                                  int64_t index, int g, float peak) {
+    const int lane = threadIdx.x % WARP, count = (int)min((int64_t)GROUP, a.vocab - g * (int64_t)GROUP);
+    const bool wide = row.aligned && group_whole(row, g);
+    const bool any = w.valid && peak > MINUS_INF && peak >= w.v.kept.low && (!w.v.only || g == w.v.first);
+    float y[LANE_TOKENS];
+    uint32_t kept = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) y[j] = w.nothing;
+    if (any) {
+        float x[LANE_TOKENS];
+        lane_read<type>(row, g, lane, x);
+        kept = lane_kept<type>(row, g, lane, x, w.v);
+        ref f = ref();
+        portion p = portion();
+        if (a.form == FORM_PROBABILITY && !w.v.only) {
+            f = ref_any(w.by, peak);
+            p = portion_below(w.best_portion, ref_distance(&w.row, w.v.best, &f, peak));
+            f = ref_deep(f, w.by, peak);
+        }
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (kept >> j & 1) y[j] = value_of(w, a.form, x[j], f, p);
+    }
+    if (a.data) {
+        const int bytes = a.dtype == RAFFLE_F32 ? 4 : 2;
+        lane_store<type>(a.data + (index * a.data_stride + g * (int64_t)GROUP) * bytes, a.dtype, wide, lane, count, y);
+    }
+    if (a.kept) mask_store<type>(a.kept + index * a.kept_stride + g * (int64_t)(GROUP / 32), wide, lane, count, kept);
+}
+
+/* Grid: (blocks of a row, rows). In place is fine: a warp has read a group before it writes it, and no one else reads it. */
+template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) write_kernel(const __grid_constant__ write_args a) {
+    __shared__ verdict_space space;
+    __shared__ writing w;
+    for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
+        row_params p;
+        const bool valid = write_params(a, row, &p);
+        const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
+        const uint64_t *masses = a.mass + row * a.groups;
+        verdict v = verdict();
+        if (valid && a.filters) {
+            v = a.verdicts[row];
+        } else if (valid) {
+            const bool greedy = p.temperature < GREEDY_BELOW && p.temperature != LINEAR_TEMPERATURE;
+            const scale by = scale_make(greedy ? 1.0f : p.temperature);
+            v = verdict_of(a.groups, p, by, [&](int g) { return peaks[g]; }, [&](int g) { return masses[g]; }, &space);
+        }
+        if (threadIdx.x == 0) {
+            writing_make(&w, a, p, v, valid);
+            if (a.row_flags && blockIdx.x == 0) a.row_flags[row] = valid ? v.flags : RAFFLE_ROW_ARGUMENT;
+        }
+        __syncthreads();
+        const device_row r = valid ? write_row<type>(a, row) : device_row();
+        for (int g = blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP; g < a.groups; g += gridDim.x * BLOCK_WARPS) {
+            float peak = MINUS_INF;
+            if (valid && !a.filters) peak = peaks[g];
+            if (valid && a.filters)
+                for (int i = 0; i < PIECES; ++i) peak = v_max(peaks[g * PIECES + i], peak);
+            group_write<type>(a, w, r, row, g, peak);
+        }
+        __syncthreads(); /* w is used again */
+    }
+}
+
+/* The kept tokens of a row in ascending order, and how many there are: a block a row. */
+template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kernel(const __grid_constant__ write_args a) {
+    __shared__ verdict_space space;
+    __shared__ block_space sums;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+        row_params p;
+        const bool valid = write_params(a, row, &p);
+        const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
+        const uint64_t *masses = a.mass + row * a.groups;
+        verdict v = verdict();
+        if (valid && a.filters) {
+            v = a.verdicts[row];
+        } else if (valid) {
+            const bool greedy = p.temperature < GREEDY_BELOW && p.temperature != LINEAR_TEMPERATURE;
+            const scale by = scale_make(greedy ? 1.0f : p.temperature);
+            v = verdict_of(a.groups, p, by, [&](int g) { return peaks[g]; }, [&](int g) { return masses[g]; }, &space);
+        }
+        const device_row r = valid ? write_row<type>(a, row) : device_row();
+        int64_t total = 0;
+        for (int first = 0; valid && first < a.groups; first += BLOCK_WARPS) { /* a token of each lane at a time: in order */
+            const int g = first + warp;
+            uint32_t bits[LANE_TOKENS], own = 0;
+            for (int j = 0; j < LANE_TOKENS; ++j) {
+                const int64_t id = g * (int64_t)GROUP + j * WARP + lane;
+                const float x = g < a.groups ? token_read_inline<type>(r, id) : MINUS_INF;
+                const bool in = cut_keeps(v.kept, x, id) && (!v.only || g == v.first);
+                bits[j] = __ballot_sync(ALL_LANES, in);
+                if (v.only && v.kept.tie_last == INT32_MAX) bits[j] = own ? 0 : bits[j] & (0u - bits[j]);
+                own += __popc(bits[j]);
+            }
+            __syncthreads();
+            if (lane == 0) sums.of_warp[warp] = own;
+            __syncthreads();
+            int64_t at = total;
+            for (int i = 0; i < BLOCK_WARPS; ++i) {
+                if (i < warp) at += (int64_t)sums.of_warp[i];
+                total += (int64_t)sums.of_warp[i];
+            }
+            for (int j = 0; a.list && j < LANE_TOKENS; ++j) {
+                const int64_t slot = at + __popc(bits[j] & ((1u << lane) - 1));
+                if (bits[j] >> lane & 1 && slot < a.list_stride)
+                    a.list[row * a.list_stride + slot] = (int32_t)(g * GROUP + j * WARP + lane);
+                at += __popc(bits[j]);
+            }
+        }
+        if (a.count && threadIdx.x == 0) a.count[row] = (int32_t)total;
+        __syncthreads();
+    }
+}
+
+/* ---- filters ------------------------------------------------------------------------------------------ */
+
+/* What each row keeps: the stages of cut.h, a block a row. */
+template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_kernel(const __grid_constant__ write_args a) {
+    __shared__ work<type> k;
+    __shared__ uint32_t nan;
+    for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+        row_params p;
+        if (!write_params(a, row, &p)) continue;
+        if (threadIdx.x == 0) {
+            k.row = write_row<type>(a, row);
+            k.groups = a.groups;
+            k.params = p;
+            k.valid = true;
+            k.has_pieces = true;
+            k.peak = a.peak + row * a.groups * PIECES;
+            k.mass = a.mass + row * a.groups;
+            k.state = MASS_OTHER;
+            nan = 0;
+        }
+        __syncthreads();
+        for (int g = threadIdx.x; g < a.groups; g += BLOCK_THREADS)
+            if (a.mass[row * a.groups + g] >> 63) nan = 1;
+        k.begin();
+        const answer told = row_answer(&k, &k.params, k.row_best);
+        if (threadIdx.x == 0) {
+            verdict v;
+            v.mass = told.draw_tickets;
+            v.best = k.row_best;
+            v.kept.low = told.row_flags & RULE_ROW_EMPTY ? PLUS_INF : told.threshold;
+            v.kept.tie_last = told.tie_last;
+            v.only = told.greedy;
+            v.first = told.greedy ? told.token / GROUP : 0;
+            v.flags = told.row_flags | (nan ? RULE_ROW_NAN : 0);
+            a.verdicts[row] = v;
+        }
+        __syncthreads();
+    }
+}
+
+#endif
