@@ -107,6 +107,7 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     /* Loads the kernel now, and shows whether this build has code for this GPU. */
     cudaFuncAttributes attributes;
     code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
+    if (code == cudaSuccess) code = write_prepare(&plan->desc, properties.major);
     if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
     device_state *state = (device_state *)malloc(sizeof *state);
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");

@@ -3,19 +3,22 @@
 
 #include "vec_one.h"
 
-#include "write.cuh"
+#include "cluster.cuh"
 
 enum { GRID_ROWS = 32768, BLOCKS_EACH = 4 }; /* rows along the second side of a grid; blocks that a multiprocessor holds */
 
 typedef void (*write_function)(write_args);
+typedef void (*cluster_function)(write_args, int);
 struct write_kernels {
     write_function records, verdicts, write, list;
+    cluster_function cluster;
 };
 
 template <class type> static write_kernels kernels_of() {
-    write_kernels k = {records_kernel<type>, verdict_kernel<type>, write_kernel<type>, list_kernel<type>};
+    write_kernels k = {records_kernel<type>, verdict_kernel<type>, write_kernel<type>, list_kernel<type>, cluster_kernel<type>};
     return k;
 }
+static const write_kernels kernels[] = {kernels_of<type_f32>(), kernels_of<type_f16>(), kernels_of<type_bf16>()};
 
 static size_t padded(size_t bytes) { return (bytes + RAFFLE_WORKSPACE_ALIGN - 1) / RAFFLE_WORKSPACE_ALIGN * RAFFLE_WORKSPACE_ALIGN; }
 
@@ -63,17 +66,67 @@ static cudaError_t launch(write_function kernel, dim3 grid, write_args *a, cudaS
     return cudaLaunchKernel((const void *)kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
 }
 
+/* ---- one launch, where a cluster's shared memory holds a row ------------------------------------------------ */
+
+enum {
+    CLUSTER_MOST = 16,        /* blocks; more than 8 must be asked for */
+    CLUSTER_MEMORY = 224 << 10, /* bytes of shared memory a block can have, less what is not dynamic */
+    CLUSTER_SHARED = 104 << 10  /* so that a multiprocessor holds two */
+};
+
+cudaError_t write_prepare(const raffle_plan_desc *desc, int major) {
+    if (major < 9) return cudaSuccess;
+    const void *kernel = (const void *)kernels[desc->dtype].cluster;
+    cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, CLUSTER_MEMORY);
+    if (code == cudaSuccess) code = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return code;
+}
+
+/* Blocks for each row: enough to hold it twice on a multiprocessor; more where there are few rows, while every warp has a
+ * group. 0: not possible. */
+static int cluster_choose(const write_args *a, int processors) {
+    int blocks = 1;
+    while (blocks < CLUSTER_MOST && cluster_memory((a->groups + blocks - 1) / blocks, a->groups) > CLUSTER_SHARED) blocks *= 2;
+    while (blocks < CLUSTER_MOST && a->rows * blocks * 2 <= processors && a->groups > blocks * WARP) blocks *= 2;
+    return cluster_memory((a->groups + blocks - 1) / blocks, a->groups) <= CLUSTER_MEMORY ? blocks : 0;
+}
+
+static cudaError_t cluster_launch(cluster_function kernel, write_args *a, int blocks, int processors, cudaStream_t stream) {
+    int each = (a->groups + blocks - 1) / blocks;
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = (unsigned)blocks;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(a->rows * blocks));
+    config.blockDim = dim3(a->rows * blocks <= processors ? 1024 : 512);
+    config.dynamicSmemBytes = cluster_memory(each, a->groups);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    void *parameters[] = {a, &each};
+    return cudaLaunchKernelExC(&config, (const void *)kernel, parameters);
+}
+
+/* ---- the call -------------------------------------------------------------------------------------------------- */
+
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
-    static const write_kernels kernels[] = {kernels_of<type_f32>(), kernels_of<type_f16>(), kernels_of<type_bf16>()};
     const write_kernels &k = kernels[plan->desc.dtype];
     write_args a;
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(plan->desc.device);
-    int processors = 1;
+    int processors = 1, clusters = 0;
     cudaError_t code = guard.code;
     if (code == cudaSuccess) code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, plan->desc.device);
+    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, plan->desc.device);
     if (code != cudaSuccess) return device_fail(error, "choosing the GPU", code);
+    const bool simple = a.data && a.form != FORM_LOGIT && !a.filters && !a.kept && !a.list && !a.count;
+    const int blocks = clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST ? cluster_choose(&a, processors) : 0;
+    if (blocks) {
+        code = cluster_launch(k.cluster, &a, blocks, processors, call->launch.stream);
+        return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
+    }
     /* As many blocks a row as it has work for, and no more than fill the GPU. */
     const int64_t most = (a.groups + BLOCK_WARPS - 1) / BLOCK_WARPS, room = (int64_t)processors * BLOCKS_EACH;
     const int64_t fair = a.rows < room ? (room + a.rows - 1) / a.rows : 1, parts = most < fair ? most : fair;

@@ -73,10 +73,23 @@ template <class type> __device__ __forceinline__ device_row write_row(const writ
 
 /* ---- records ----------------------------------------------------------------------------------------- */
 
-/* The float weight of a token under any reference; rare references share one copy of the code. */
-static __device__ __noinline__ float weight_rare(float x, const ref f) { return v_weight_any(x, &f); }
-__device__ __forceinline__ float weight_float(float x, const ref &f) {
-    return f.kind == REF_PLAIN ? v_weight(x, &f, 0) : weight_rare(x, f);
+/* Makes of a lane's logits their weights as floats. Rare references share one copy of the code, which works on a copy of
+ * the logits: what a call can see does not stay in registers. */
+static __device__ __noinline__ void weights_rare(float x[LANE_TOKENS], const ref f) {
+    for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_weight_any(x[j], &f);
+}
+__device__ __forceinline__ void lane_weights(float x[LANE_TOKENS], const ref &f) {
+    if (f.kind == REF_PLAIN) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_weight(x[j], &f, 0);
+        return;
+    }
+    float seen[LANE_TOKENS];
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) seen[j] = x[j];
+    weights_rare(seen, f);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) x[j] = seen[j];
 }
 static __device__ __noinline__ ref ref_rare(scale s, float m) { return ref_make(s, m); }
 __device__ __forceinline__ ref ref_any(scale s, float m) {
@@ -114,9 +127,9 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_k
             }
             uint64_t sum = 0;
             if (weigh && !a.filters && peak > MINUS_INF) {
-                const ref f = ref_any(by, peak);
+                lane_weights(x, ref_any(by, peak));
 #pragma unroll
-                for (int j = 0; j < LANE_TOKENS; ++j) sum += v_round(weight_float(x[j], f));
+                for (int j = 0; j < LANE_TOKENS; ++j) sum += v_round(x[j]);
                 sum = group_sum(sum);
             }
             nan = __any_sync(ALL_LANES, nan);
@@ -267,11 +280,10 @@ __device__ __forceinline__ uint32_t lane_kept(const device_row &row, int g, int 
     return kept;
 }
 
-/* The value of a kept token. */
-__device__ __forceinline__ float value_of(const writing &w, int form, float x, const ref &f, const portion &p) {
+/* The value of a kept token, given its logit. Not for probabilities that take a weight. */
+__device__ __forceinline__ float value_of(const writing &w, int form, float x) {
     if (form == FORM_LOGIT) return x;
     if (w.v.only) return form == FORM_LOG ? 0.0f : 1.0f;
-    if (form == FORM_PROBABILITY) return p.none ? 0.0f : v_portion(weight_float(x, f), &p);
     if (w.row.kind != REF_STEP) return v_log(x, &w.line);
     return x >= w.row.base ? 0.0f - w.line.level : MINUS_INF;
 }
@@ -321,16 +333,18 @@ template <class type> __device__ __forceinline__ void group_write(const write_ar
         float x[LANE_TOKENS];
         lane_read<type>(row, g, lane, x);
         kept = lane_kept<type>(row, g, lane, x, w.v);
-        ref f = ref();
-        portion p = portion();
         if (a.form == FORM_PROBABILITY && !w.v.only) {
-            f = ref_any(w.by, peak);
-            p = portion_below(w.best_portion, ref_distance(&w.row, w.v.best, &f, peak));
-            f = ref_deep(f, w.by, peak);
-        }
+            const ref f = ref_any(w.by, peak);
+            const portion p = portion_below(w.best_portion, ref_distance(&w.row, w.v.best, &f, peak));
+            lane_weights(x, ref_deep(f, w.by, peak));
 #pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j)
-            if (kept >> j & 1) y[j] = value_of(w, a.form, x[j], f, p);
+            for (int j = 0; j < LANE_TOKENS; ++j)
+                if (kept >> j & 1 && !p.none) y[j] = v_portion(x[j], &p);
+        } else {
+#pragma unroll
+            for (int j = 0; j < LANE_TOKENS; ++j)
+                if (kept >> j & 1) y[j] = value_of(w, a.form, x[j]);
+        }
     }
     if (a.data) {
         const int bytes = a.dtype == RAFFLE_F32 ? 4 : 2;
