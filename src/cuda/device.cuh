@@ -27,7 +27,7 @@ struct device_guard {
     }
 };
 
-/* raffle_softmax and raffle_mask, in write.cu: what they need of a workspace, at its beginning, and the call. Behind it they
+/* raffle_softmax and raffle_mask, and raffle_sample of probabilities or of rows by index, in write.cu: what they need of a workspace, at its beginning, and the call. Behind it they
  * use the records of raffle_sample: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | */
 size_t write_workspace(const raffle_plan_desc *desc);
 cudaError_t write_prepare(const raffle_plan_desc *desc, int major);

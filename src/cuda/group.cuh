@@ -43,6 +43,16 @@ struct type_bf16 {
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 
+/* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
+template <class stored> struct type_probs {
+    enum { BYTES = stored::BYTES };
+    static __device__ __forceinline__ float prepare(float x) {
+        return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
+    }
+    static __device__ __forceinline__ float value(uint32_t bits) { return prepare(stored::value(bits)); }
+    static __device__ __forceinline__ float one(const char *p) { return prepare(stored::one(p)); }
+};
+
 /* Maximum that is NaN if either is, and then the positive one, whose key is the largest. */
 __device__ __forceinline__ float max_or_nan(float a, float b) {
 #if __CUDA_ARCH__ >= 800

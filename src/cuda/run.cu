@@ -97,8 +97,6 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     if (device_count(&count, why, sizeof why) != cudaSuccess) return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s", why);
     if (plan->desc.device >= count)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "device is %d: this machine has %d", plan->desc.device, count);
-    if (plan->desc.input == RAFFLE_PROBS)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "input is RAFFLE_PROBS: the CUDA backend takes logits so far");
     device_guard guard(plan->desc.device);
     cudaDeviceProp properties;
     cudaError_t code = guard.code;
@@ -135,8 +133,7 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
     const device_state *state = (const device_state *)plan->state;
     const raffle_params *p = &call->params;
-    if (call->logits.row_index)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "row_index is set: the CUDA backend does not know it so far");
+    if (plan->desc.input == RAFFLE_PROBS || call->logits.row_index) return write_call(plan, call, error); /* two launches */
     sample_args a;
     const char *missing = p->extra ? "params.extra" : p->state ? "params.state" : call->result.report ? "result.report" : NULL;
     if (missing) return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s: the CUDA backend does not have it yet", missing);

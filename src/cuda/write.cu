@@ -7,18 +7,12 @@
 
 enum { GRID_ROWS = 32768, BLOCKS_EACH = 4 }; /* rows along the second side of a grid; blocks that a multiprocessor holds */
 
-typedef void (*write_function)(write_args);
-typedef void (*cluster_function)(write_args, int);
-struct write_kernels {
-    write_function records, verdicts, write, list;
-    cluster_function cluster;
-};
+#define KERNELS(type) {records_kernel<type>, verdict_kernel<type>, write_kernel<type>, list_kernel<type>, cluster_kernel<type>}
+const write_kernels write_kernels_logits[3] = {KERNELS(type_f32), KERNELS(type_f16), KERNELS(type_bf16)};
 
-template <class type> static write_kernels kernels_of() {
-    write_kernels k = {records_kernel<type>, verdict_kernel<type>, write_kernel<type>, list_kernel<type>, cluster_kernel<type>};
-    return k;
+static const write_kernels *kernels_of(const raffle_plan_desc *desc) {
+    return (desc->input == RAFFLE_PROBS ? write_kernels_probs : write_kernels_logits) + desc->dtype;
 }
-static const write_kernels kernels[] = {kernels_of<type_f32>(), kernels_of<type_f16>(), kernels_of<type_bf16>()};
 
 static size_t padded(size_t bytes) { return (bytes + RAFFLE_WORKSPACE_ALIGN - 1) / RAFFLE_WORKSPACE_ALIGN * RAFFLE_WORKSPACE_ALIGN; }
 
@@ -54,7 +48,12 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
     a->list = o->kept_list;
     a->count = o->kept_count;
     a->list_stride = o->kept_list_stride;
-    a->filters = p->top_k || p->top_p || p->min_p;
+    a->token = call->result.token;
+    a->empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
+    a->seed = p->seed;
+    a->position = p->position;
+    if (a->token) a->row_flags = call->result.row_flags;
+    a->filters = a->token || p->top_k || p->top_p || p->min_p;
     char *memory = (char *)call->launch.workspace;
     a->verdicts = (verdict *)memory;
     a->mass = (uint64_t *)(memory + write_workspace(&plan->desc));
@@ -76,7 +75,7 @@ enum {
 
 cudaError_t write_prepare(const raffle_plan_desc *desc, int major) {
     if (major < 9) return cudaSuccess;
-    const void *kernel = (const void *)kernels[desc->dtype].cluster;
+    const void *kernel = (const void *)kernels_of(desc)->cluster;
     cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, CLUSTER_MEMORY);
     if (code == cudaSuccess) code = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     return code;
@@ -111,7 +110,7 @@ static cudaError_t cluster_launch(cluster_function kernel, write_args *a, int bl
 /* ---- the call -------------------------------------------------------------------------------------------------- */
 
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
-    const write_kernels &k = kernels[plan->desc.dtype];
+    const write_kernels &k = *kernels_of(&plan->desc);
     write_args a;
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
@@ -134,6 +133,7 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     const dim3 each((unsigned)(a.rows < INT32_MAX ? a.rows : INT32_MAX));
     code = launch(k.records, grid, &a, call->launch.stream);
     if (code == cudaSuccess && a.filters) code = launch(k.verdicts, each, &a, call->launch.stream);
+    if (a.token) return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     if (code == cudaSuccess && (a.list || a.count)) code = launch(k.list, each, &a, call->launch.stream);
     if (code == cudaSuccess && (a.data || a.kept || a.row_flags)) code = launch(k.write, grid, &a, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);

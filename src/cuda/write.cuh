@@ -1,5 +1,6 @@
 /* write.cuh - the kernels of raffle_softmax and raffle_mask on every GPU. The first leaves a record of each group of 256
- * tokens; if there are filters the second decides what each row keeps, one block a row; the last writes. */
+ * tokens; if there are filters the second decides what each row keeps, one block a row; the last writes. The first two
+ * also draw tokens, where rows hold probabilities or are shared by several results. */
 #ifndef RAFFLE_CUDA_WRITE_CUH
 #define RAFFLE_CUDA_WRITE_CUH
 
@@ -37,12 +38,24 @@ struct write_args {
     int64_t kept_stride;
     int32_t *list, *count;
     int64_t list_stride;
+    /* a draw instead of an output, if token is set */
+    int32_t *token;
+    int32_t empty_token;
+    const uint64_t *seed, *position;
     /* workspace */
     uint64_t *mass;    /* [rows, groups] sums of weights; the highest bit says that the group has a NaN */
     float *peak;       /* [rows, groups], or [rows, groups, PIECES] if there are filters */
     verdict *verdicts; /* [rows], made if there are filters */
-    int filters;
+    int filters;       /* or a draw: rows are decided by verdict_kernel */
 };
+
+typedef void (*write_function)(write_args);
+typedef void (*cluster_function)(write_args, int each);
+struct write_kernels {
+    write_function records, verdicts, write, list;
+    cluster_function cluster;
+};
+extern const write_kernels write_kernels_logits[3], write_kernels_probs[3]; /* by raffle_dtype */
 
 #define MASS_NAN (1ull << 63)
 
@@ -56,10 +69,19 @@ __device__ __forceinline__ bool write_params(const write_args &a, int64_t row, r
     p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
     p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
     p->top_k = a.top_k ? a.top_k[slot] : 0;
-    p->seed = p->position = 0;
+    p->seed = a.seed ? a.seed[slot] : 0;
+    p->position = a.position ? a.position[slot] : 0;
     p->flags = a.flags;
     p->vocab = a.vocab;
     return (p->temperature >= 0.0f || !a.temperature) && p->top_p == p->top_p && p->min_p == p->min_p;
+}
+
+/* Whether a result is drawn from the row of the result before it, with the same parameters: whoever draws that draws this. */
+__device__ __forceinline__ bool draw_follows(const write_args &a, int64_t row) {
+    row_params p, q;
+    if (!a.token || !a.row_index || a.allow || row == 0 || row >= a.rows || a.row_index[row] != a.row_index[row - 1]) return false;
+    if (!write_params(a, row, &p) || !write_params(a, row - 1, &q)) return false;
+    return p.temperature == q.temperature && p.top_p == q.top_p && p.min_p == q.min_p && p.top_k == q.top_k;
 }
 
 template <class type> __device__ __forceinline__ device_row write_row(const write_args &a, int64_t row) {
@@ -84,6 +106,11 @@ __device__ __forceinline__ void lane_weights(float x[LANE_TOKENS], const ref &f)
         for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_weight(x[j], &f, 0);
         return;
     }
+    if (f.kind == REF_LINEAR) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_weight_any(x[j], &f);
+        return;
+    }
     float seen[LANE_TOKENS];
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS; ++j) seen[j] = x[j];
@@ -101,7 +128,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_k
     const int lane = threadIdx.x % WARP;
     for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
         row_params p;
-        if (!write_params(a, row, &p)) continue;
+        if (!write_params(a, row, &p) || draw_follows(a, row)) continue;
         const device_row r = write_row<type>(a, row);
         const bool weigh = p.temperature >= GREEDY_BELOW || p.temperature == LINEAR_TEMPERATURE;
         const scale by = scale_make(weigh ? p.temperature : 1.0f);
@@ -440,13 +467,45 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
 
 /* ---- filters ------------------------------------------------------------------------------------------ */
 
-/* What each row keeps: the stages of cut.h, a block a row. */
+/* Draws the results from `row` on that share its row and parameters, and writes their tokens and flags. */
+template <class type> __device__ __forceinline__ void verdict_draw(const write_args &a, work<type> &k, int64_t row, const answer &told, uint32_t flags) {
+    const bool draws = !told.greedy && !(told.row_flags & RULE_ROW_EMPTY);
+    const cut c = {told.threshold, told.tie_last};
+    const int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX;
+    int32_t token = told.row_flags & RULE_ROW_EMPTY ? a.empty_token : told.token;
+    bool weighed = false;
+    for (int64_t next = row;;) {
+        if (threadIdx.x == 0) {
+            a.token[next] = token;
+            if (a.row_flags) a.row_flags[next] = flags;
+        }
+        if (!draw_follows(a, ++next)) return;
+        if (!draws) continue;
+        row_params p;
+        write_params(a, next, &p);
+        const weighing draw = weighing_make(p.temperature, k.row_best);
+        if (!weighed) whole ? k.weigh(&draw) : k.weigh_kept(&draw, c);
+        weighed = true;
+        __syncthreads();
+        token = k.draw_group(&draw, c, whole, ticket_drawn(p.seed, p.position, told.draw_tickets));
+        __syncthreads();
+    }
+}
+
+/* What each row keeps, or its token: the stages of cut.h, a block a row. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_kernel(const __grid_constant__ write_args a) {
     __shared__ work<type> k;
     __shared__ uint32_t nan;
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         row_params p;
-        if (!write_params(a, row, &p)) continue;
+        if (draw_follows(a, row)) continue;
+        if (!write_params(a, row, &p)) {
+            if (a.token && threadIdx.x == 0) {
+                a.token[row] = RULE_NO_TOKEN;
+                if (a.row_flags) a.row_flags[row] = RAFFLE_ROW_ARGUMENT;
+            }
+            continue;
+        }
         if (threadIdx.x == 0) {
             k.row = write_row<type>(a, row);
             k.groups = a.groups;
@@ -461,9 +520,13 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_k
         __syncthreads();
         for (int g = threadIdx.x; g < a.groups; g += BLOCK_THREADS)
             if (a.mass[row * a.groups + g] >> 63) nan = 1;
+        __syncthreads(); /* the masses are overwritten from here on */
         k.begin();
         const answer told = row_answer(&k, &k.params, k.row_best);
-        if (threadIdx.x == 0) {
+        const uint32_t flags = told.row_flags | (nan ? RULE_ROW_NAN : 0);
+        if (a.token) {
+            verdict_draw(a, k, row, told, flags);
+        } else if (threadIdx.x == 0) {
             verdict v;
             v.mass = told.draw_tickets;
             v.best = k.row_best;
@@ -471,7 +534,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_k
             v.kept.tie_last = told.tie_last;
             v.only = told.greedy;
             v.first = told.greedy ? told.token / GROUP : 0;
-            v.flags = told.row_flags | (nan ? RULE_ROW_NAN : 0);
+            v.flags = flags;
             a.verdicts[row] = v;
         }
         __syncthreads();

@@ -4,34 +4,9 @@
 
 #include "common/batch.h"
 #include "common/pick.h"
+#include "common/weight_rows.h"
 
 enum { VOCAB_LARGE = 6000 };
-
-/* ---- rows of weights ------------------------------------------------------------------------------ */
-
-static const char *const weight_kinds[] = {"uniform", "normalised", "few", "wide", "tiny", "huge", "powers", "ties",
-                                           "zeros",   "negative",   "nan", "inf",  "one",  "subnormal"};
-enum { WEIGHT_KINDS = sizeof weight_kinds / sizeof *weight_kinds };
-
-static float weight_at(const char *kind, uint64_t seed, int64_t vocab, int64_t i) {
-    uint64_t h = vector_hash(seed, (uint64_t)i);
-    float u = vector_scaled((int64_t)(h & 0xffffff), -24);
-    int rare = (h >> 40) % 50 == 0;
-    if (!strcmp(kind, "normalised")) return u * 2 / (float)vocab;
-    if (!strcmp(kind, "few")) return rare ? u : 0.0f;
-    if (!strcmp(kind, "wide")) return ldexpf(1 + u, -(int)(h >> 32 & 63));
-    if (!strcmp(kind, "tiny")) return ldexpf(1 + u, -100 - (int)(h >> 32 & 31));
-    if (!strcmp(kind, "huge")) return ldexpf(1 + u, 127 - (int)(h >> 32 & 31));
-    if (!strcmp(kind, "powers")) return ldexpf(1, -(int)(h >> 32) % 40);
-    if (!strcmp(kind, "ties")) return (float)(h >> 32 & 3) * 0.25f;
-    if (!strcmp(kind, "zeros")) return h >> 63 ? -0.0f : 0.0f;
-    if (!strcmp(kind, "negative")) return rare ? -u : u;
-    if (!strcmp(kind, "nan")) return rare ? NAN : u;
-    if (!strcmp(kind, "inf")) return rare ? INFINITY : u;
-    if (!strcmp(kind, "one")) return i == (int64_t)(seed % (uint64_t)vocab) ? 1.0f : 0.0f;
-    if (!strcmp(kind, "subnormal")) return ldexpf((float)(h >> 32 & 1023), -149);
-    return u;
-}
 
 static runner plan_of(int dtype, int64_t vocab, raffle_isa isa) {
     runner r = {NULL, raffle_launch_init()};

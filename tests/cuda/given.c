@@ -1,0 +1,192 @@
+/* given.c - tokens from rows of probabilities, and from rows shared by several results: the GPU's are the CPU's. */
+#include "match.h"
+
+#include "../common/weight_rows.h"
+
+static long rows_checked;
+
+/* A match whose plans take probabilities. */
+static match *match_probs(int dtype, int64_t vocab, int64_t rows_max) {
+    match *m = match_make(dtype, vocab, rows_max);
+    raffle_plan_destroy(m->cpu);
+    raffle_plan_destroy(m->gpu);
+    raffle_plan_desc desc = raffle_plan_desc_init();
+    desc.dtype = dtype;
+    desc.vocab = vocab;
+    desc.input = RAFFLE_PROBS;
+    MUST(raffle_plan_create(&desc, &m->cpu, &must_error));
+    desc.backend = RAFFLE_CUDA;
+    desc.rows_max = rows_max;
+    MUST(raffle_plan_create(&desc, &m->gpu, &must_error));
+    CHECK(raffle_plan_workspace(m->gpu) == m->space_bytes, "the workspace of a plan for probabilities is another");
+    return m;
+}
+
+static void fill_some(void *given, int member, int members) {
+    const match *m = (const match *)given;
+    for (int64_t i = member; i < m->rows; i += members)
+        for (int64_t t = 0; t < m->vocab; ++t)
+            vector_store(match_row(m, i), m->dtype, t, float_bits(weight_at(m->kind[i], m->row_seed[i], m->vocab, t)));
+}
+
+static void fill_weights(match *m, test_random *r) {
+    for (int64_t i = 0; i < m->rows; ++i) {
+        m->kind[i] = weight_kinds[random_below(r, WEIGHT_KINDS)];
+        m->row_seed[i] = random_bits(r) >> 40;
+    }
+    crew_run(fill_some, m);
+}
+
+static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
+    if (gpu_quick() && vocab > 5000) SKIP("RAFFLE_TEST_QUICK: small vocabularies only");
+    if (gpu_quick()) rows = rows < 16 ? rows : 16, rounds = 2;
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
+        test_random r = {(uint64_t)(vocab * 5 + dtype)};
+        match *m = match_probs(dtype, vocab, rows);
+        for (int64_t n = 0; n < rounds && !match_hopeless(); ++n) {
+            match_layout(m, n % 2 ? rows : 1 + random_below(&r, rows), n % 3 == 2 ? vocab + 3 : (vocab + 7) / 8 * 8, n % 3 == 2 ? 1 : 0, n % 5 == 4);
+            fill_weights(m, &r);
+            match_send_rows(m);
+            m->has = HAS_TOP_P | HAS_MIN_P | HAS_TOP_K | HAS_FLAGS | (n % 4 == 1 ? HAS_ALLOW : 0);
+            if (n % 4 == 3) m->has = HAS_FLAGS;
+            m->flags = pick_flags(&r);
+            m->slots = m->rows;
+            match_pick(m, &r);
+            if (m->has & HAS_ALLOW) match_mask(m);
+            match_run_gpu(m);
+            match_run_cpu(m);
+            match_check(m, 0, m->rows, "probabilities");
+            rows_checked += m->rows;
+        }
+        match_check_space(m, "probabilities");
+        match_free(m);
+    }
+}
+
+#define VOCAB(n, rows, rounds)                                                                                         \
+    TEST(vocab_##n) {                                                                                                  \
+        NEED_GPU();                                                                                                    \
+        equal_vocab(n, rows, rounds);                                                                                  \
+    }
+VOCAB(1, 64, 6)
+VOCAB(257, 64, 8)
+VOCAB(999, 256, 12)
+VOCAB(4097, 128, 12)
+VOCAB(32000, 64, 12)
+VOCAB(151936, 16, 8)
+
+/* ---- by index ---- */
+
+typedef struct indexed {
+    match *m;
+    const int32_t *index;
+    int64_t data_rows, results;
+} indexed;
+
+static void cpu_part(void *given, int member, int members) {
+    indexed *x = (indexed *)given;
+    match *m = x->m;
+    raffle_launch launch = raffle_launch_init();
+    launch.workspace = m->cpu_space[member];
+    launch.workspace_bytes = raffle_plan_workspace(m->cpu);
+    launch.part = member;
+    launch.parts = members;
+    raffle_params params = match_params(m, m->control, m->allow);
+    raffle_logits logits = raffle_logits_init();
+    logits.data = m->host + m->first * element_bytes(m->dtype);
+    logits.rows = x->results;
+    logits.row_stride = m->stride;
+    logits.row_index = x->index;
+    logits.data_rows = x->data_rows;
+    raffle_result result = raffle_result_init();
+    result.token = m->wanted->token;
+    result.row_flags = m->wanted->row_flags;
+    raffle_error error = raffle_error_init();
+    if (raffle_sample(m->cpu, &logits, &params, &result, &launch, &error)) {
+        printf("the CPU says: %s\n", error.text);
+        abort();
+    }
+}
+
+static void by_index(int probs, int dtype) {
+    enum { DATA = 12, RESULTS = 200 };
+    const int64_t vocab = 5000;
+    test_random r = {(uint64_t)(probs * 3 + dtype)};
+    match *m = probs ? match_probs(dtype, vocab, RESULTS) : match_make(dtype, vocab, RESULTS);
+    int32_t index[RESULTS], *device_index = (int32_t *)gpu_alloc(sizeof index);
+    for (int n = 0; n < 12 && !match_hopeless(); ++n) {
+        match_layout(m, DATA, vocab, 0, 0);
+        if (probs) fill_weights(m, &r);
+        else match_fill_any(m, &r);
+        match_send_rows(m);
+        m->has = HAS_TOP_P | HAS_MIN_P | HAS_TOP_K | HAS_FLAGS | (probs ? 0 : HAS_TEMPERATURE);
+        if (n % 3 == 2) m->has &= ~(unsigned)(HAS_TOP_P | HAS_MIN_P | HAS_TOP_K);
+        m->flags = pick_flags(&r);
+        m->rows = m->slots = RESULTS;
+        match_pick(m, &r);
+        for (int i = 0; i < RESULTS; ++i) { /* runs of one row, most of them with the same parameters */
+            controls *c = m->control;
+            const int same = i && random_below(&r, 5);
+            index[i] = same ? index[i - 1] : (int32_t)random_below(&r, DATA);
+            if (!same || random_below(&r, 8) == 0) continue;
+            c->temperature[i] = c->temperature[i - 1];
+            c->top_k[i] = c->top_k[i - 1];
+            c->top_p[i] = c->top_p[i - 1];
+            c->min_p[i] = c->min_p[i - 1];
+        }
+        CUDA(cudaMemcpy(device_index, index, sizeof index, cudaMemcpyHostToDevice));
+        match_send_controls(m);
+        raffle_params params = match_params(m, m->device_control, m->device_allow);
+        raffle_logits logits = raffle_logits_init();
+        logits.data = m->device + m->first * element_bytes(m->dtype);
+        logits.rows = RESULTS;
+        logits.row_stride = m->stride;
+        logits.row_index = device_index;
+        logits.data_rows = DATA;
+        raffle_result result = raffle_result_init();
+        result.token = m->device_answers->token;
+        result.row_flags = m->device_answers->row_flags;
+        raffle_launch launch = raffle_launch_init();
+        launch.workspace = m->space;
+        launch.workspace_bytes = m->space_bytes;
+        launch.stream = m->stream;
+        MUST(raffle_sample(m->gpu, &logits, &params, &result, &launch, &must_error));
+        match_fetch(m);
+        indexed x = {m, index, DATA, RESULTS};
+        crew_run(cpu_part, &x);
+        for (int i = 0; i < RESULTS; ++i)
+            CHECK(m->got->token[i] == m->wanted->token[i] && m->got->row_flags[i] == m->wanted->row_flags[i],
+                  "result %d of row %d (%s, T %a k %d p %a min_p %a flags %u): GPU %d flags %u, CPU %d flags %u", i, index[i],
+                  m->kind[index[i]], (double)m->control->temperature[i], m->control->top_k[i], (double)m->control->top_p[i],
+                  (double)m->control->min_p[i], m->flags, m->got->token[i], m->got->row_flags[i], m->wanted->token[i],
+                  m->wanted->row_flags[i]);
+        rows_checked += RESULTS;
+        m->rows = DATA; /* what match_layout made */
+    }
+    match_check_space(m, "by index");
+    CUDA(cudaFree(device_index));
+    match_free(m);
+}
+
+TEST(logits_by_index) {
+    NEED_GPU();
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) by_index(0, dtype);
+}
+TEST(probabilities_by_index) {
+    NEED_GPU();
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) by_index(1, dtype);
+}
+
+int main(void) {
+    gpu_start("cuda_given", 100);
+    RUN(vocab_1);
+    RUN(vocab_257);
+    RUN(vocab_999);
+    RUN(vocab_4097);
+    RUN(vocab_32000);
+    RUN(vocab_151936);
+    RUN(logits_by_index);
+    RUN(probabilities_by_index);
+    printf("%ld results compared with the CPU\n", rows_checked);
+    return test_report("cuda_given");
+}
