@@ -302,6 +302,8 @@ static uint64_t last_weigh(row_state *state, const cpu_scratch *s, cut c) {
 
 #include "row_write.h"
 
+#include "row_softmax.h"
+
 #include "cut.h"
 
 #include "verify_kernels.h"
@@ -367,6 +369,7 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     {sample_f32, sample_f16, sample_bf16},
     {draw_f32, draw_f16, draw_bf16},
     {write_f32, write_f16, write_bf16},
+                                                         {softmax_f32, softmax_f16, softmax_bf16},
     {tickets_f32, tickets_f16, tickets_bf16},
     left_over,
     {copy_f32, copy_f16, copy_bf16},

@@ -19,6 +19,15 @@ static cpu_target target_of(const call *call, int64_t row) {
     return t;
 }
 
+/* Whether the row is softmax into f32 and nothing else. */
+static int is_softmax(const row_params *p, const cpu_target *t) {
+    const int ordinary = p->temperature == LINEAR_TEMPERATURE || (p->temperature >= 1e-5f && p->temperature < 0x1p100f);
+    const int filters = (p->top_k > 0 && p->top_k < p->vocab) || p->top_k == 1 || p->top_p < 1.0f || p->min_p > 0.0f;
+    const int sets = t->kept || t->list || t->count;
+    return ordinary && !filters && !sets && t->data && t->form == FORM_PROBABILITY && t->dtype == RAFFLE_F32 &&
+           (uintptr_t)t->data % sizeof(float) == 0;
+}
+
 raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle_error *error) {
     const cpu_table *table = plan->state;
     cpu_scratch scratch;
@@ -30,6 +39,11 @@ raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle
         cpu_row row = raffle_row_of(plan, call, i);
         cpu_target target = target_of(call, i);
         int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), &edits, &row);
+        if (!call->params.extra && is_softmax(&row.params, &target)) {
+            uint32_t flags = table->softmax[dtype](&row, &scratch, (float *)(void *)target.data);
+            if (call->output.row_flags) call->output.row_flags[i] = flags;
+            continue;
+        }
         answer told = table->sample[dtype](&row, &scratch);
         int64_t kept = table->write[dtype](&row, &scratch, &told, &target);
         if (target.count) *target.count = (int32_t)kept;
