@@ -69,6 +69,7 @@ __device__ __forceinline__ bool write_params(const write_args &a, int64_t row, r
     p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
     p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
     p->top_k = a.top_k ? a.top_k[slot] : 0;
+    p->draft_step = 0;
     p->seed = a.seed ? a.seed[slot] : 0;
     p->position = a.position ? a.position[slot] : 0;
     p->flags = a.flags;
@@ -487,7 +488,7 @@ template <class type> __device__ __forceinline__ void verdict_draw(const write_a
         if (!weighed) whole ? k.weigh(&draw) : k.weigh_kept(&draw, c);
         weighed = true;
         __syncthreads();
-        token = k.draw_group(&draw, c, whole, ticket_drawn(p.seed, p.position, told.draw_tickets));
+        token = k.draw_group(&draw, c, whole, ticket_drawn(p.seed, p.position, p.draft_step, told.draw_tickets));
         __syncthreads();
     }
 }
@@ -511,10 +512,11 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_k
             k.groups = a.groups;
             k.params = p;
             k.valid = true;
-            k.has_pieces = true;
-            k.peak = a.peak + row * a.groups * PIECES;
-            k.mass = a.mass + row * a.groups;
-            k.state = MASS_OTHER;
+            k.to.greedy = k.to.weights = false;
+            k.to.pieces = true;
+            k.to.by = scale_make(1.0f); /* of weights, which there are none */
+            k.to.peak = a.peak + row * a.groups * PIECES;
+            k.to.mass = a.mass + row * a.groups;
             nan = 0;
         }
         __syncthreads();

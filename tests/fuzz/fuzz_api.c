@@ -95,6 +95,7 @@ static void *as_struct(input *in, const void *made, size_t known) {
 typedef struct batch {
     raffle_plan_desc desc;
     int64_t rows, slots;
+    uint64_t form;     /* what is written of it */
     const char *first; /* row 0 */
     raffle_logits logits;
     raffle_params params;
@@ -170,7 +171,7 @@ static void make_params(input *in, batch *b) {
         position[i] = take(in, 2);
     }
     uint64_t given = take(in, 1);
-    p->temperature = given & 1 ? temperature : NULL;
+    p->temperature = given & 1 && !(b->desc.input == RAFFLE_PROBS && given & 128) ? temperature : NULL;
     p->top_p = given & 2 ? top_p : NULL;
     p->min_p = given & 4 ? min_p : NULL;
     p->top_k = given & 8 ? top_k : NULL;
@@ -222,6 +223,7 @@ static int must_fail(const batch *b, size_t needed) {
     for (int64_t row = 0; row < b->rows; ++row)
         if (row_must_fail(p, b->rows, row)) return 1;
     int64_t words = (b->desc.vocab + 31) / 32, parts = l->parts ? l->parts : 1;
+    if (b->desc.input == RAFFLE_PROBS && p->temperature) return 1;
     return b->rows < 0 || (b->desc.rows_max && b->rows > b->desc.rows_max) || b->logits.reserved || p->flags > 31 ||
            p->slots < 0 || (!p->slot && p->slots && p->slots < b->rows) || p->allow_stride < 0 ||
            (p->allow_stride && p->allow_stride < words) ||
@@ -240,7 +242,7 @@ static oracle_case case_of(const batch *b, int64_t row) {
         .allow = p->allow ? p->allow + row * words : NULL,
         .temperature = p->temperature ? p->temperature[slot] : 1.0f, .top_p = p->top_p ? p->top_p[slot] : 1.0f,
         .min_p = p->min_p ? p->min_p[slot] : 0.0f, .top_k = p->top_k ? p->top_k[slot] : 0,
-        .flags = p->flags, .seed = p->seed[slot], .position = p->position[slot],
+        .flags = p->flags, .seed = p->seed[slot], .position = p->position[slot], .input = b->desc.input,
     };
     return given;
 }
@@ -283,7 +285,56 @@ typedef struct answers {
     uint32_t row_flags[ROWS_MAX + 1];
     raffle_explanation told[ROWS_MAX];
     raffle_candidate top[ROWS_MAX][TOP_MAX];
+    uint64_t written; /* what raffle_softmax or raffle_mask wrote, as a hash */
 } answers;
+
+static uint64_t hash(uint64_t seed, const void *bytes, size_t count) {
+    for (size_t i = 0; i < count; ++i) seed = (seed ^ ((const uint8_t *)bytes)[i]) * 1099511628211ull;
+    return seed;
+}
+
+/* Writes the batch, which raffle_sample has taken, in one of its forms; rows outside [first, end) must stay as they are. */
+static void write_batch(raffle_plan *plan, const batch *b, const void *structs[3], int64_t first, int64_t end, answers *a) {
+    int64_t vocab = b->desc.vocab, rows = b->rows, words = (vocab + 31) / 32, room = 1 + b->form / 16;
+    int form = (int)(b->form % 3), dtype = (int)(b->form / 3 % 3), bytes = dtype == RAFFLE_F32 ? 4 : 2;
+    if (b->desc.input == RAFFLE_PROBS && form == 1) form = 0;
+    size_t sizes[5] = {(size_t)(rows * vocab * bytes), (size_t)(rows * words) * 4, (size_t)(rows * room) * 4, (size_t)rows * 4, (size_t)rows * 4};
+    uint8_t *out[5];
+    for (int i = 0; i < 5; ++i) memset(out[i] = malloc(sizes[i]), 0x5a, sizes[i]); /* exactly as large as they must be */
+    raffle_output o = raffle_output_init();
+    o.flags = form == 1 ? RAFFLE_LOG : 0;
+    o.dtype = dtype;
+    o.data = out[0];
+    if (b->form & 64) { /* only data: other loops */
+        o.kept = (uint32_t *)(void *)out[1];
+        o.kept_list = (int32_t *)(void *)out[2];
+        o.kept_list_stride = room;
+        o.kept_count = (int32_t *)(void *)out[3];
+    }
+    o.row_flags = (uint32_t *)(void *)out[4];
+    MUST((form == 2 ? raffle_mask : raffle_softmax)(plan, structs[0], structs[1], &o, structs[2], NULL) == RAFFLE_OK);
+    for (int64_t row = 0; row < rows; ++row) {
+        const uint8_t *data = out[0] + row * vocab * bytes;
+        if (row < first || row >= end) {
+            for (int64_t i = 0; i < vocab * bytes; ++i) MUST(data[i] == 0x5a);
+            continue;
+        }
+        oracle_case given = case_of(b, row);
+        uint8_t kept[VOCAB_MAX];
+        float value[VOCAB_MAX];
+        oracle_answer right = oracle_sample(&given, kept, NULL);
+        MUST(!memcmp(out[4] + row * 4, &right.row_flags, 4));
+        if (o.kept_count) MUST(o.kept_count[row] == right.kept_count);
+        if (form == 2 || dtype != RAFFLE_F32) continue;
+        oracle_probabilities(&given, form == 1, value);
+        MUST(!memcmp(data, value, (size_t)vocab * 4));
+    }
+    a->written = 14695981039346656037ull;
+    for (int i = 0; i < 5; ++i) {
+        a->written = hash(a->written, out[i], sizes[i]);
+        free(out[i]);
+    }
+}
 
 static void run(const batch *b, int isa, const void *structs[3], uint64_t choice, answers *a) {
     raffle_plan_desc desc = b->desc;
@@ -322,6 +373,7 @@ static void run(const batch *b, int isa, const void *structs[3], uint64_t choice
         }
         a->told[i].top = NULL; /* so that answers compare as bytes */
     }
+    if (!a->status && rows) write_batch(plan, b, structs, first, end, a);
     raffle_plan_destroy(plan);
 }
 
@@ -348,6 +400,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     batch b = {.desc = raffle_plan_desc_init()};
     b.desc.vocab = 1 + below(in, often(in) ? VOCAB_MAX : 9);
     b.desc.dtype = (int32_t)(take(in, 1) % 3);
+    b.desc.input = take(in, 1) % 4 == 1 ? RAFFLE_PROBS : RAFFLE_LOGITS;
     b.desc.rows_max = rarely(in) ? below(in, 4) : 0;
     b.rows = rarely(in) ? -below(in, 5) : below(in, ROWS_MAX + 1);
     raffle_plan *plan = NULL;
@@ -359,6 +412,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     uint64_t choice = rarely(in) ? take(in, 1) % 5 : 0;
     const raffle_params *params = as_struct(in, &b.params, sizeof b.params);
     const raffle_launch *launch = as_struct(in, &b.launch, sizeof b.launch);
+    b.form = take(in, 1);
     make_logits(in, &b); /* last, since it takes what is left */
     const void *structs[3] = {as_struct(in, &b.logits, sizeof b.logits), params, launch};
 
