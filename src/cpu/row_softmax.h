@@ -93,9 +93,6 @@ RAFFLE_FN uint32_t row_softmax(const cpu_row *row, const cpu_scratch *s, float *
 
 #define DEFINE_SOFTMAX(dtype, type)                                                                                    \
     static uint32_t softmax_##dtype(const cpu_row *row, const cpu_scratch *s, float *to) {                             \
-        if (row->params.temperature == LINEAR_TEMPERATURE)                                                             \
-            return row->allow ? row_softmax(row, s, to, READ_PROBS | type | READ_ALLOW)                                \
-                              : row_softmax(row, s, to, READ_PROBS | type);                                            \
         return row->allow ? row_softmax(row, s, to, type | READ_ALLOW) : row_softmax(row, s, to, type);                \
     }
 DEFINE_SOFTMAX(f32, READ_F32)

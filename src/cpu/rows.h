@@ -69,7 +69,8 @@ typedef struct cpu_pair cpu_pair;
 /* Writes the tickets of group g's tokens to t[CPU_GROUP] and returns their sum; 0: t was not written, there are none. */
 typedef uint64_t (*cpu_tickets_function)(const cpu_law *law, int64_t g, uint64_t *t);
 
-/* Softmax of a row without filters at a temperature that is neither greedy nor flat, to[vocab]; returns its flags. */
+/* Softmax of a row of logits without filters at a temperature that is neither greedy nor flat, to[vocab]; returns its
+ * flags. */
 typedef uint32_t (*cpu_softmax_function)(const cpu_row *row, const cpu_scratch *scratch, float *to);
 
 /* One table per instruction set, indexed by raffle_dtype. */

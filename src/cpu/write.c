@@ -21,7 +21,7 @@ static cpu_target target_of(const call *call, int64_t row) {
 
 /* Whether the row is softmax into f32 and nothing else. */
 static int is_softmax(const row_params *p, const cpu_target *t) {
-    const int ordinary = p->temperature == LINEAR_TEMPERATURE || (p->temperature >= 1e-5f && p->temperature < 0x1p100f);
+    const int ordinary = p->temperature >= 1e-5f && p->temperature < 0x1p100f; /* also not LINEAR_TEMPERATURE */
     const int filters = (p->top_k > 0 && p->top_k < p->vocab) || p->top_k == 1 || p->top_p < 1.0f || p->min_p > 0.0f;
     const int sets = t->kept || t->list || t->count;
     return ordinary && !filters && !sets && t->data && t->form == FORM_PROBABILITY && t->dtype == RAFFLE_F32 &&

@@ -13,6 +13,13 @@ static inline raffle_status device_fail(raffle_error *error, const char *doing, 
     return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s: %s", doing, cudaGetErrorString(code));
 }
 
+/* What a call asks for and this backend does not have. */
+static inline raffle_status device_lacks(const call *call, raffle_error *error) {
+    const raffle_params *p = &call->params;
+    const char *missing = p->extra ? "params.extra" : p->state ? "params.state" : call->result.report ? "result.report" : NULL;
+    return missing ? raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s: the CUDA backend does not have it yet", missing) : RAFFLE_OK;
+}
+
 /* Makes a device current for as long as it lives, then puts the caller's back. */
 struct device_guard {
     int before;

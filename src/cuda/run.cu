@@ -133,10 +133,10 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
     const device_state *state = (const device_state *)plan->state;
     const raffle_params *p = &call->params;
-    if (plan->desc.input == RAFFLE_PROBS || call->logits.row_index) return write_call(plan, call, error); /* two launches */
     sample_args a;
-    const char *missing = p->extra ? "params.extra" : p->state ? "params.state" : call->result.report ? "result.report" : NULL;
-    if (missing) return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s: the CUDA backend does not have it yet", missing);
+    raffle_status status = device_lacks(call, error);
+    if (status) return status;
+    if (plan->desc.input == RAFFLE_PROBS || call->logits.row_index) return write_call(plan, call, error); /* two launches */
     verify_args unused;
     workspace_carve(&plan->desc, call->launch.workspace, &a, &unused);
     a.logits = (const char *)call->logits.data;

@@ -52,6 +52,7 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
     a->empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
     a->seed = p->seed;
     a->position = p->position;
+    a->draft_step = p->draft_step;
     if (a->token) a->row_flags = call->result.row_flags;
     a->filters = a->token || p->top_k || p->top_p || p->min_p;
     char *memory = (char *)call->launch.workspace;
@@ -112,6 +113,8 @@ static cudaError_t cluster_launch(cluster_function kernel, write_args *a, int bl
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
     const write_kernels &k = *kernels_of(&plan->desc);
     write_args a;
+    raffle_status status = device_lacks(call, error);
+    if (status) return status;
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(plan->desc.device);

@@ -42,6 +42,7 @@ struct write_args {
     int32_t *token;
     int32_t empty_token;
     const uint64_t *seed, *position;
+    uint32_t draft_step;
     /* workspace */
     uint64_t *mass;    /* [rows, groups] sums of weights; the highest bit says that the group has a NaN */
     float *peak;       /* [rows, groups], or [rows, groups, PIECES] if there are filters */
@@ -69,7 +70,7 @@ __device__ __forceinline__ bool write_params(const write_args &a, int64_t row, r
     p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
     p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
     p->top_k = a.top_k ? a.top_k[slot] : 0;
-    p->draft_step = 0;
+    p->draft_step = a.draft_step;
     p->seed = a.seed ? a.seed[slot] : 0;
     p->position = a.position ? a.position[slot] : 0;
     p->flags = a.flags;
