@@ -49,7 +49,8 @@ static raffle_status check_shape(verify_call *c, raffle_error *error) {
     c->draft_rows = rows - d->requests;
     if (!d->first && (__builtin_mul_overflow(d->requests, d->each, &wanted) || c->draft_rows != wanted))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.rows is %lld: %lld requests with %lld drafts each have %lld",
-                           (long long)rows, (long long)d->requests, (long long)d->each, (long long)(wanted + d->requests));
+                           (long long)rows, (long long)d->requests, (long long)d->each,
+                           (long long)((uint64_t)wanted + (uint64_t)d->requests)); /* may wrap, in a sentence only */
     if (c->draft_rows < 0)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.rows is %lld: %lld requests have a row each, at least",
                            (long long)rows, (long long)d->requests);

@@ -117,7 +117,7 @@ int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, 
 
 void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratch, edit_scratch *edits) {
     size_t used = scratch_carve(scratch, plan->desc.vocab, memory);
-    edit_carve(edits, &plan->desc, (char *)memory + used);
+    edit_carve(edits, &plan->desc, memory ? (char *)memory + used : NULL); /* NULL is fine without rows */
 }
 
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
