@@ -310,12 +310,20 @@ static uint64_t last_weigh(row_state *state, const cpu_scratch *s, cut c) {
 
 /* ---- the table ---------------------------------------------------------------------------------- */
 
+static int is_filtered(const rules *r) {
+    return r->top_k || r->top_p || r->min_p_first || r->min_p_last || r->shape || r->typical || r->xtc;
+}
+
 /* Whether the row will be weighed as a whole, and at which temperature. */
 static int weighs_all(const row_params *p, float *temperature) {
     rules r = rules_make(p);
-    int filtered = r.top_k || r.top_p || r.min_p_first || r.min_p_last || r.shape || r.typical || r.xtc;
     *temperature = r.row_mass ? r.filter_temperature : p->temperature;
-    return !r.greedy && (r.row_mass || !filtered);
+    return !r.greedy && (r.row_mass || !is_filtered(&r));
+}
+
+static int row_is_softmax(const row_params *p) {
+    rules r = rules_make(p);
+    return !r.greedy && !is_filtered(&r) && p->temperature != LINEAR_TEMPERATURE && p->temperature < FLAT_FROM;
 }
 
 static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
@@ -341,10 +349,9 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     for (int64_t g = 0; g < s->groups; ++g) k.best = s->peak[g] > k.best ? s->peak[g] : k.best;
     const weighing draw = weighing_make(row->params.temperature, k.best);
     const cut c = cut_of(a);
-    const int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX && !c.capped; /* then it has drawn from the groups already */
-    if (!*weighed && !whole) set->weigh_kept(&k, &draw, c);
+    if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
     *weighed = 1;
-    return set->draw_group(&k, &draw, c, whole, 
+    return set->draw_group(&k, &draw, c, a->whole,
                            ticket_drawn(row->params.seed, row->params.position, row->params.draft_step, a->draw_tickets));
 }
 
@@ -369,7 +376,8 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     {sample_f32, sample_f16, sample_bf16},
     {draw_f32, draw_f16, draw_bf16},
     {write_f32, write_f16, write_bf16},
-                                                         {softmax_f32, softmax_f16, softmax_bf16},
+    {softmax_f32, softmax_f16, softmax_bf16},
+    row_is_softmax,
     {tickets_f32, tickets_f16, tickets_bf16},
     left_over,
     {copy_f32, copy_f16, copy_bf16},

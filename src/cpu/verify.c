@@ -49,7 +49,7 @@ static void step_sample(const walk *w, const cpu_scratch *scratch, int32_t dtype
         .peak = scratch->peak,
         .weighing = weighing_make(s->row.params.temperature, largest(scratch->peak, scratch->groups)),
         .cut = cut_of(&s->answer),
-        .whole = !(s->answer.threshold > -FLT_MAX) && s->answer.tie_last == INT32_MAX,
+        .whole = s->answer.whole,
     };
     s->law = law;
 }

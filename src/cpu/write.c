@@ -19,13 +19,10 @@ static cpu_target target_of(const call *call, int64_t row) {
     return t;
 }
 
-/* Whether the row is softmax into f32 and nothing else. */
-static int is_softmax(const row_params *p, const cpu_target *t) {
-    const int ordinary = p->temperature >= 1e-5f && p->temperature < 0x1p100f; /* also not LINEAR_TEMPERATURE */
-    const int filters = (p->top_k > 0 && p->top_k < p->vocab) || p->top_k == 1 || p->top_p < 1.0f || p->min_p > 0.0f;
+/* Whether nothing is asked for but probabilities in f32. */
+static int wants_softmax(const cpu_target *t) {
     const int sets = t->kept || t->list || t->count;
-    return ordinary && !filters && !sets && t->data && t->form == FORM_PROBABILITY && t->dtype == RAFFLE_F32 &&
-           (uintptr_t)t->data % sizeof(float) == 0;
+    return !sets && t->data && t->form == FORM_PROBABILITY && t->dtype == RAFFLE_F32 && (uintptr_t)t->data % sizeof(float) == 0;
 }
 
 raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -39,7 +36,7 @@ raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle
         cpu_row row = raffle_row_of(plan, call, i);
         cpu_target target = target_of(call, i);
         int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), &edits, &row);
-        if (!call->params.extra && is_softmax(&row.params, &target)) {
+        if (!call->params.extra && wants_softmax(&target) && table->is_softmax(&row.params)) {
             uint32_t flags = table->softmax[dtype](&row, &scratch, (float *)(void *)target.data);
             if (call->output.row_flags) call->output.row_flags[i] = flags;
             continue;

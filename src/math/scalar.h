@@ -9,7 +9,7 @@
 
 #if defined(__CUDACC__)
 #define RAFFLE_FN static __device__ __forceinline__
-#else
+#elif !defined(RAFFLE_FN) /* a build with sanitizers defines it: see cmake/flags.cmake */
 #define RAFFLE_FN static inline __attribute__((always_inline, unused))
 #endif
 

@@ -5,20 +5,11 @@
  * or RAFFLE_NO_TOKEN and its flag; the same from every instruction set, from the oracle and from explain. */
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "oracle/oracle.h"
 #include "raffle/raffle.h"
-
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not (%s)\n", __FILE__, __LINE__, #condition);                                      \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { VOCAB_MAX = 700, ROWS_MAX = 5, TOP_MAX = 8, WIDE = 4200 };
 static const int32_t TOKEN_BEFORE = 0x5a5a5a5a;
@@ -26,13 +17,6 @@ static const uint32_t FLAGS_BEFORE = 0xa5a5a5a5u;
 
 /* ---- reading the input -------------------------------------------------------------------------- */
 
-typedef struct input { const uint8_t *at, *end; } input;
-
-static uint64_t take(input *in, int bytes) { /* zeros once the input is used up */
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; ++i) value |= (uint64_t)(in->at < in->end ? *in->at++ : 0) << (8 * i);
-    return value;
-}
 static int64_t below(input *in, int64_t end) { return (int64_t)(take(in, 2) % (uint64_t)end); }
 static int rarely(input *in) { return take(in, 1) >= 0xf8; }
 static int often(input *in) { return take(in, 1) & 1; }

@@ -1,19 +1,10 @@
 /* fuzz_npy.c - libFuzzer target: the command line's .npy reader takes any bytes.
  *
  * What must hold: no crash; a refusal comes with a sentence; what is accepted lies inside the file. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "npy.h"
-
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not (%s)\n", __FILE__, __LINE__, #condition);                                      \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     char error[200];

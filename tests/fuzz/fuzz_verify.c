@@ -3,22 +3,7 @@
  * What must hold for every input: no crash and no access outside what the caller owns; on an error a status, a sentence and
  * untouched outputs; on success ids in range, or RAFFLE_NO_TOKEN; and the oracle's answers where nothing was spoilt. */
 #include "common/draft_batch.h"
-
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not (%s)\n", __FILE__, __LINE__, #condition);                                      \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-typedef struct input { const uint8_t *at, *end; } input;
-
-static uint64_t take(input *in, int bytes) { /* zeros once the input is used up */
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; ++i) value |= (uint64_t)(in->at < in->end ? *in->at++ : 0) << (8 * i);
-    return value;
-}
+#include "fuzz.h"
 
 static float any_float(input *in) {
     uint32_t bits = (uint32_t)take(in, 4);
