@@ -6,6 +6,7 @@
  *   1. describe the shape and backend          raffle_plan_create
  *   2. give it scratch memory you own          raffle_plan_workspace
  *   3. draw tokens, as often as you like       raffle_sample
+ *      or write the probabilities themselves    raffle_softmax, raffle_mask
  *      or check a draft model's guesses         raffle_verify
  *
  *     raffle_error error = raffle_error_init();
@@ -120,8 +121,9 @@ typedef struct raffle_plan_desc {
     int64_t history_max; /* the largest history_max of a raffle_state that calls will use; 0: none */
 } raffle_plan_desc;
 
-#define RAFFLE_PLAN_EXTRA 1 /* calls may use raffle_params.extra. CPU: the workspace grows by 4 bytes a token */
-#define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report. CPU: 12 bytes a token */
+/* CPU plans so far: CUDA refuses them, and raffle_state, with RAFFLE_E_UNSUPPORTED. */
+#define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 4 bytes a token */
+#define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report; 12 bytes a token */
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
 RAFFLE_API void raffle_plan_destroy(raffle_plan *plan); /* NULL is fine */
@@ -190,7 +192,7 @@ typedef struct raffle_params {
 #define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN, or has no probability */
 #define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range: RAFFLE_NO_TOKEN */
 #define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty, or has a negative or NaN probability: it was not used */
-#define RAFFLE_ROW_STATE 16u    /* CUDA: the slot's history was longer than its room: what is missing was not counted */
+#define RAFFLE_ROW_STATE 16u    /* kept for CUDA's raffle_state: a history was longer than its room. Not set so far */
 
 typedef struct raffle_result {
     uint32_t size;
@@ -371,8 +373,8 @@ RAFFLE_API int64_t raffle_ids_sort(int32_t *ids, float *values, int64_t count);
 
 /* ---- state: what requests have said so far ----------------------------------------------------- */
 
-/* A pool of slots in memory that you own: host memory for the CPU, device memory for CUDA. The struct itself lives on
- * the host and only describes it. Each slot holds a history of prompt and output tokens and how often each is in it:
+/* A pool of slots in host memory that you own (RAFFLE_CUDA is refused so far). Each slot holds a history of prompt and
+ * output tokens and how often each is in it:
  *
  *     memory   | slot 0 | slot 1 | ...                                             raffle_state_bytes / slots each
  *     slot     | length | prompt | entries | flags | unused (48) | token[history_max] | entry[entry_max] | index[..] |
@@ -393,10 +395,8 @@ typedef struct raffle_state {
     void *memory;        /* raffle_state_bytes, aligned to RAFFLE_WORKSPACE_ALIGN */
 } raffle_state;
 
-/* What a call does to slots. CPU: done on return, checked as a whole before anything is written. CUDA: the arrays are
- * device memory, the work is enqueued on the stream and safe to capture; rows that are out of range do nothing, and
- * tokens for which there is no room set RAFFLE_ROW_STATE for the rows of their slot until it is reset. No slot may be
- * in one call twice. */
+/* What a call does to slots: done on return, checked as a whole before anything is written. No slot may be in one call
+ * twice. */
 typedef struct raffle_tokens {
     uint32_t size;
     uint32_t reserved;
@@ -405,7 +405,7 @@ typedef struct raffle_tokens {
     const int32_t *token; /* [rows, stride] */
     const int32_t *count; /* [rows] tokens of each row; NULL: stride */
     int64_t stride;       /* 0: 1 */
-    struct CUstream_st *stream; /* CUDA */
+    struct CUstream_st *stream; /* for CUDA: NULL so far */
 } raffle_tokens;
 
 RAFFLE_API size_t raffle_state_bytes(const raffle_state *state); /* of all slots; 0 if a field is out of range */
@@ -432,8 +432,9 @@ typedef enum raffle_point {
     RAFFLE_FILTERED = 2  /* what was drawn from; tokens that were cut: -inf */
 } raffle_point;
 
-/* Natural logarithms: those that raffle_softmax writes with RAFFLE_LOG. The plan needs RAFFLE_PLAN_REPORT. Arrays are [rows] or as said, live where the backend computes, and may be NULL. What
- * is not there (no token was drawn, an id is outside the vocabulary, fewer tokens are left) is NaN, rank 0, RAFFLE_NO_TOKEN. */
+/* Natural logarithms: those that raffle_softmax writes with RAFFLE_LOG. The plan needs RAFFLE_PLAN_REPORT. Arrays are
+ * [rows] or as said, and may be NULL. What is not there (no token was drawn, an id is outside the vocabulary, fewer tokens
+ * are left) is NaN, rank 0, RAFFLE_NO_TOKEN. */
 typedef struct raffle_report {
     uint32_t size;
     int32_t point;       /* raffle_point of all numbers below */
