@@ -15,6 +15,7 @@ typedef enum exit_code {
 struct options;
 exit_code command_sample(const struct options *options);
 exit_code command_explain(const struct options *options);
+exit_code command_softmax(const struct options *options);
 exit_code command_bench(const struct options *options);
 exit_code command_selftest(const struct options *options);
 exit_code command_demo(const struct options *options);

@@ -74,7 +74,7 @@ static void print_prompt(const demo *d, int64_t row, int columns) {
 static exit_code draw(const demo *d, const runner *with, int64_t row, const settings *how, int64_t draws) {
     uint32_t row_flags;
     const raffle_dtype dtype = (raffle_dtype)d->rows.view.type;
-    const draw_job job = {rows_load(&d->rows, row, 1, dtype, NULL), 1, draws, *how, 0, d->token, &row_flags};
+    const draw_job job = {rows_load(&d->rows, row, 1, dtype, NULL), 1, draws, *how, NULL, 0, d->token, &row_flags};
     return runner_draw(with, &job);
 }
 

@@ -17,6 +17,23 @@ double exact_mass(const ranked *list, int64_t count) {
     return sum;
 }
 
+/* How likely a logit is beside the best one, which is not -inf. */
+static double likelihood(double x, double best, double temperature) {
+    if (x == -INFINITY) return 0;
+    if (temperature == (double)EXACT_WEIGHTS) return best == INFINITY ? x == best : x / best;
+    if (x == best) return 1;
+    if (best == INFINITY) return 0;
+    const double divisor = temperature < 1e-5 ? 1.0 : temperature;
+    return divisor >= 0x1p100 ? 1 : exp((x - best) / divisor); /* the library's uniform */
+}
+
+void exact_law(ranked *list, int64_t count, float temperature) {
+    for (int64_t i = 0; i < count; ++i)
+        list[i].probability = likelihood(list[i].logit, list[0].logit, temperature);
+    const double sum = exact_mass(list, count);
+    for (int64_t i = 0; sum > 0 && i < count; ++i) list[i].probability /= sum;
+}
+
 void exact_rank(const void *row, raffle_dtype dtype, int64_t vocab, float temperature, ranked *list) {
     for (int64_t i = 0; i < vocab; ++i) {
         const float x = logit_of(row, dtype, i);
@@ -24,16 +41,5 @@ void exact_rank(const void *row, raffle_dtype dtype, int64_t vocab, float temper
         list[i].logit = isnan(x) ? -INFINITY : x;
     }
     qsort(list, (size_t)vocab, sizeof *list, by_logit);
-    const double best = list[0].logit, divisor = temperature < 1e-5f ? 1.0 : temperature;
-    for (int64_t i = 0; i < vocab; ++i) {
-        const double x = list[i].logit;
-        if (x == -INFINITY)
-            list[i].probability = 0;
-        else if (x == best || divisor >= 0x1p100) /* the library's uniform */
-            list[i].probability = best == INFINITY && x != best ? 0 : 1;
-        else
-            list[i].probability = exp((x - best) / divisor);
-    }
-    const double sum = exact_mass(list, vocab);
-    for (int64_t i = 0; sum > 0 && i < vocab; ++i) list[i].probability /= sum;
+    exact_law(list, vocab, temperature);
 }

@@ -58,6 +58,31 @@ exit_code rows_open(rows_file *rows, const char *path) {
 
 void rows_close(rows_file *rows) { file_close(&rows->file); }
 
+exit_code rows_range(const rows_file *rows, int64_t first, int64_t *end) {
+    const int64_t count = rows->view.rows;
+    if (*end < 0) *end = count;
+    if (first <= count && *end <= count) return EXIT_FINE;
+    return complain("--rows: the file has %lld row%s", (long long)count, count == 1 ? "" : "s"), EXIT_USAGE;
+}
+
+void note_flags(row_notes *notes, int64_t row, uint32_t flags) {
+    enum { NOTES = 10 };
+    const int both = flags & RAFFLE_ROW_NAN && flags & RAFFLE_ROW_INF;
+    const char *const what = notes->probs ? "probabilities" : "logits";
+    if (!flags || ++notes->count > NOTES + 1) return;
+    if (notes->count > NOTES)
+        complain("note: more rows have NaN or infinite %s", what);
+    else if (flags & RAFFLE_ROW_EMPTY)
+        complain("note: row %lld has no token to draw: %s", (long long)row,
+                 notes->probs ? "every probability is 0, NaN or negative, or its token is banned"
+                              : "every logit is -inf or NaN, or its token is banned");
+    else
+        complain("note: row %lld has %s%s%s%s%s", (long long)row, flags & RAFFLE_ROW_NAN ? "NaN " : "",
+                 !(flags & RAFFLE_ROW_NAN) ? "" : notes->probs ? "or negative probabilities, which count as 0" : "logits, which count as -inf",
+                 both ? ", and " : "", flags & RAFFLE_ROW_INF ? "+inf " : "",
+                 !(flags & RAFFLE_ROW_INF) ? "" : notes->probs ? "probabilities, which share the draw" : "logits, which share the draw");
+}
+
 size_t dtype_bytes(raffle_dtype dtype) { return dtype == RAFFLE_F32 ? 4 : 2; }
 
 float logit_of(const void *row, raffle_dtype dtype, int64_t token) {

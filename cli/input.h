@@ -23,6 +23,16 @@ void rows_close(rows_file *rows);
 /* The rows [first, first + count) as `dtype`: the file's own memory, or `buffer` [count, cols]. */
 const void *rows_load(const rows_file *rows, int64_t first, int64_t count, raffle_dtype dtype, void *buffer);
 
+/* Completes a range of rows: `*end` -1 is the last. Complains if the file has fewer. */
+exit_code rows_range(const rows_file *rows, int64_t first, int64_t *end);
+
+/* Words on stderr about rows that are not plain numbers; after a few, one that there are more. */
+typedef struct row_notes {
+    int probs; /* the rows are probabilities */
+    int64_t count;
+} row_notes;
+void note_flags(row_notes *notes, int64_t row, uint32_t row_flags);
+
 size_t dtype_bytes(raffle_dtype dtype);
 float logit_of(const void *row, raffle_dtype dtype, int64_t token);
 

@@ -68,10 +68,14 @@ static exit_code run(int argc, char **argv) {
         return EXIT_USAGE;
     }
     exit_code code = options_parse(&o, argc, argv);
-    if (code) return code;
-    if (o.help) return help_command(name), EXIT_FINE;
-    code = backend_check(&o);
-    return code ? code : command(&o);
+    if (!code && o.help) {
+        help_command(name);
+    } else if (!code) {
+        code = backend_check(&o);
+        if (!code) code = command(&o);
+    }
+    options_free(&o);
+    return code;
 }
 
 int main(int argc, char **argv) {

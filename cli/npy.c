@@ -186,3 +186,19 @@ int npy_open(const void *bytes, size_t size, npy_view *out, char *error, size_t 
     out->data = data;
     return check_shape(&r, &h, size - (size_t)(data - (const char *)bytes), out);
 }
+
+void npy_header(const npy_view *view, int64_t rows, const char *descr, char header[NPY_HEADER_BYTES]) {
+    char shape[48], text[NPY_HEADER_BYTES];
+    enum { PREFIX = 10, LENGTH = NPY_HEADER_BYTES - PREFIX };
+    if (view->dimensions == 1)
+        snprintf(shape, sizeof shape, "%lld,", (long long)view->cols);
+    else
+        snprintf(shape, sizeof shape, "%lld, %lld", (long long)rows, (long long)view->cols);
+    snprintf(text, sizeof text, "{'descr': '%.3s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
+    memset(header, ' ', NPY_HEADER_BYTES);
+    memcpy(header, "\x93NUMPY\1\0", 8);
+    header[8] = LENGTH;
+    header[9] = 0;
+    memcpy(header + PREFIX, text, strlen(text));
+    header[NPY_HEADER_BYTES - 1] = '\n';
+}

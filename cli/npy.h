@@ -18,4 +18,8 @@ typedef struct npy_view {
  * little-endian, C order, 1-D and 2-D; the array must fill the file to its last byte. */
 int npy_open(const void *bytes, size_t size, npy_view *out, char *error, size_t error_bytes);
 
+/* The header of a file with the shape of `view`, rows replaced: `descr` is '<f4', '<f2' or '|b1'. */
+enum { NPY_HEADER_BYTES = 128 };
+void npy_header(const npy_view *view, int64_t rows, const char *descr, char header[NPY_HEADER_BYTES]);
+
 #endif

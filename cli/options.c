@@ -7,93 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum command_bit {
-    SAMPLE = 1,
-    EXPLAIN = 2,
-    BENCH = 4,
-    SELFTEST = 8,
-    DEMO = 16,
-    INFO = 32,
-    EVERY = 63
-} command_bit;
+#include "option_list.h"
 
-typedef struct command_def {
-    const char *name;
-    command_bit bit;
-    command_function run;
-    const char *argument; /* the positional argument; in brackets: may be left out; NULL: none */
-    const char *summary, *details;
-} command_def;
-
-static const command_def commands[] = {
-    {"sample", SAMPLE, command_sample, "LOGITS.npy", "draw tokens from rows of logits",
-     "Prints one line of token ids per row, or with --counts lines `row token count`. LOGITS.npy holds\n"
-     "float32 or float16 logits, [vocab] or [rows, vocab]. Every row uses the same seed; draw d of a row\n"
-     "is made at position N + d, so any draw can be repeated alone."},
-    {"explain", EXPLAIN, command_explain, "LOGITS.npy", "show what the filters did to a row and which ticket won",
-     "Shows what each filter removed, the exact probability and the tickets of the likeliest tokens, the\n"
-     "ticket that was drawn, and a picture of the distribution before and after the filters. With\n"
-     "--backend cuda the GPU draws as well, and the exit code is 1 if its token is another."},
-    {"bench", BENCH, command_bench, NULL, "measure each route against a plain maximum over the row",
-     "Measures microseconds per row for greedy, top-k, top-p, min-p and no filter, row in cache and out of\n"
-     "cache, beside a plain SIMD maximum over the same row in float32. Medians of interleaved repetitions.\n"
-     "With --backend cuda: microseconds per call for 1, 32 and 128 rows in memory of the GPU, beside the\n"
-     "time of a copy of so many bytes; `make bench-cuda` measures more."},
-    {"selftest", SELFTEST, command_selftest, NULL, "run the frozen vectors on every instruction set of this machine",
-     "Draws the tokens of tests/vectors/vectors.txt, which is built into this program, and compares.\n"
-     "Exits with 1 if any token differs."},
-    {"demo", DEMO, command_demo, "[DATA]", "draw from real logits and compare with the exact probabilities",
-     "DATA is the folder with smollm2.npy, its vocabulary and its prompts; `data` if left out."},
-    {"info", INFO, command_info, NULL, "version, instruction sets, GPU",
-     "What this build is and what this machine can run."},
-};
-enum { COMMANDS = sizeof commands / sizeof commands[0] };
-
-typedef enum option_kind { FLAG, REAL, SMALL, WHOLE, COUNT, TEXT, ROWS, DTYPE, ISA, BACKEND, FLAGS, SIZES } option_kind;
-
-typedef struct option_def {
-    const char *name, *value; /* value NULL: takes none */
-    unsigned commands;
-    option_kind kind;
-    size_t offset; /* of the field in `options` */
-    const char *help;
-} option_def;
-
-#define DRAWS     (SAMPLE | EXPLAIN)
-#define AT(field) offsetof(options, field)
-static const option_def option_list[] = {
-    {"temperature", "T", DRAWS, REAL, AT(temperature), "divides the logits; 0: greedy, inf: uniform (default 1)"},
-    {"top-k", "K", DRAWS, SMALL, AT(top_k), "keep logits at least the K-th largest (default 0: off)"},
-    {"top-p", "P", DRAWS, REAL, AT(top_p), "keep while the mass of larger logits is below P (default 1: off)"},
-    {"min-p", "M", DRAWS, REAL, AT(min_p), "keep what is at least M times as likely as the best (default 0: off)"},
-    {"flags", "LIST", DRAWS, FLAGS, AT(flags),
-     "joint, filters-first, min-p-last, top-k-exact, empty-is-zero; by commas"},
-    {"seed", "S", DRAWS, WHOLE, AT(seed), "seed of the draw, 0 to 2^64-1 (default 0)"},
-    {"position", "N", DRAWS, WHOLE, AT(position), "position of the (first) draw, 0 to 2^64-1 (default 0)"},
-    {"draws", "N", SAMPLE, COUNT, AT(draws), "draws per row, at consecutive positions (default 1)"},
-    {"counts", NULL, SAMPLE, FLAG, AT(counts), "count the draws: `row token count`, most frequent first"},
-    {"rows", "A:B", SAMPLE, ROWS, 0, "only rows A to B-1; A: and :B are fine, A alone is one row"},
-    {"row", "R", EXPLAIN, COUNT, AT(row), "the row to explain (default 0)"},
-    {"top", "N", EXPLAIN, COUNT, AT(top), "how many of the likeliest tokens to show, up to 10000 (default 12)"},
-    {"dtype", "TYPE", DRAWS, DTYPE, AT(dtype),
-     "convert the logits to f32, f16 or bf16 first (default: as in the file)"},
-    {"vocab", "TOKENS.txt", DRAWS, TEXT, AT(vocab), "line n is the text of token n-1; shown beside the ids"},
-    {"vocab", "LIST", BENCH, SIZES, 0, "vocabulary sizes, by commas (default 32000,128256,151936,262144; GPU 128256)"},
-    {"isa", "NAME", DRAWS, ISA, AT(isas), "scalar, avx2, avx512 or neon (default: the best)"},
-    {"isa", "LIST", BENCH | SELFTEST, ISA, AT(isas),
-     "scalar, avx2, avx512, neon; by commas (default: all this machine has)"},
-    {"backend", "NAME", DRAWS | BENCH | SELFTEST, BACKEND, AT(backend), "cpu or cuda (default cpu)"},
-    {"threads", "N", SAMPLE, COUNT, AT(threads), "threads, 1 to 1024 (default 1); the tokens do not depend on it"},
-    {"threads", "N", BENCH, COUNT, AT(threads), "threads of the last column, 1 to 1024 (default: all)"},
-    {"quick", NULL, BENCH, FLAG, AT(quick), "two sizes, the best instruction set, fewer repetitions"},
-    {"csv", "FILE", BENCH, TEXT, AT(csv), "also write the numbers there"},
-    {"vectors", "FILE", SELFTEST, TEXT, AT(vectors), "read the vectors from there instead"},
-    {"json", NULL, DRAWS | INFO, FLAG, AT(json), "print JSON"},
-    {"ascii", NULL, EXPLAIN | DEMO, FLAG, AT(ascii),
-     "draw the picture in plain ASCII, as it is in a locale without UTF-8"},
-    {"help", NULL, EVERY, FLAG, AT(help), "this text"},
-};
-enum { OPTIONS = sizeof option_list / sizeof option_list[0], TOP_MAX = 10000 };
+enum { TOP_MAX = 10000 };
 
 static int parse_real(const char *text, float *out) {
     char *end;
@@ -188,7 +104,7 @@ static int parse_sizes(const char *text, options *o) {
 static const char *parse_value(const option_def *def, const char *text, options *o) {
     static const char *const backends[] = {"cpu", "cuda"};
     static const char *const isas[] = {"best", "scalar", "avx2", "avx512", "neon"};
-    static const char *const flags[] = {"joint", "filters-first", "min-p-last", "top-k-exact", "empty-is-zero"};
+    static const char *const points[] = {"raw", "tempered", "filtered"};
     char *const field = (char *)o + def->offset;
     unsigned bits;
     switch (def->kind) {
@@ -213,25 +129,51 @@ static const char *parse_value(const option_def *def, const char *text, options 
         o->isas = bits & ~1u; /* "best" is what no name means */
         return NULL;
     case FLAGS:
-        if (parse_set(text, flags, 5, &bits)) return "joint, filters-first, min-p-last, top-k-exact or empty-is-zero";
-        o->flags = bits; /* the list is in the order of the RAFFLE_* bits */
+        if (parse_set(text, flag_names, FLAG_NAMES, &bits)) return "a comma list of names that --help lists";
+        o->flags = o->request.extra.flags = 0;
+        for (int i = 0; i < FLAG_NAMES; ++i)
+            if (bits >> i & 1) *(i < 5 ? &o->flags : &o->request.extra.flags) |= flag_bit(i);
+        o->asks |= o->request.extra.flags != 0;
         return NULL;
+    case POINT:
+        *(int32_t *)field = place_of(text, strlen(text), points, 3);
+        return *(int32_t *)field < 0 ? "raw, tempered or filtered" : NULL;
+    case REQUEST:
+    case IDS:
+    case TOKENS:
+    case BIAS:
+    case WORDS: break; /* parse_request's */
     }
     return "known";
 }
 
-static const command_def *command_def_of(const char *name) {
-    for (int i = 0; i < COMMANDS; ++i)
-        if (strcmp(commands[i].name, name) == 0) return &commands[i];
-    return NULL;
+/* A number by vLLM's name for it: the option's, with _ for -. */
+static exit_code parse_number(const option_def *def, const char *text, options *o) {
+    char name[32], *end;
+    raffle_error error = raffle_error_init();
+    size_t length = 0;
+    for (; def->name[length] && length + 1 < sizeof name; ++length)
+        name[length] = def->name[length] == '-' ? '_' : def->name[length];
+    name[length] = 0;
+    const double value = strtod(text, &end);
+    if (isspace((unsigned char)*text) || end == text || *end)
+        return complain("--%s is \"%s\": must be a number", def->name, text), EXIT_USAGE;
+    return raffle_request_set(&o->request, name, value, &error) ? complain_of(&error) : EXIT_FINE;
 }
 
-static const option_def *option_def_of(const char *name, size_t length, command_bit command) {
-    for (int i = 0; i < OPTIONS; ++i) {
-        const option_def *def = &option_list[i];
-        if (def->commands & command && strlen(def->name) == length && memcmp(def->name, name, length) == 0) return def;
+/* Reads one value, of a request or not. */
+static exit_code parse_any(const option_def *def, const char *text, options *o) {
+    o->asks |= option_of_request(def);
+    switch (def->kind) {
+    case REQUEST: return parse_number(def, text, o);
+    case IDS: return list_read(&o->lists[def->offset], FORM_IDS, def->name, text);
+    case TOKENS: return list_read(&o->lists[def->offset], FORM_TOKENS, def->name, text);
+    case BIAS: return list_read(&o->lists[def->offset], FORM_BIAS, def->name, text);
+    case WORDS: return list_read(&o->lists[def->offset], FORM_WORDS, def->name, text);
+    default: break;
     }
-    return NULL;
+    const char *const wish = parse_value(def, text, o);
+    return wish ? (complain("--%s is \"%s\": must be %s", def->name, text, wish), EXIT_USAGE) : EXIT_FINE;
 }
 
 /* Reads the option at argv[*i], and its value if it has one. */
@@ -251,9 +193,17 @@ static exit_code parse_option(options *o, const command_def *command, int argc, 
         if (++*i >= argc) return complain("--%s needs a value: %s", def->name, def->value), EXIT_USAGE;
         value = argv[*i];
     }
-    const char *const wish = parse_value(def, value ? value : "", o);
-    if (wish) return complain("--%s is \"%s\": must be %s", def->name, value, wish), EXIT_USAGE;
-    return EXIT_FINE;
+    if (o->given_count == GIVEN_MAX) return complain("more than %d options", GIVEN_MAX), EXIT_USAGE;
+    o->given[o->given_count].name = def->name;
+    o->given[o->given_count].value = value;
+    o->given[o->given_count++].request = option_of_request(def);
+    return parse_any(def, value ? value : "", o);
+}
+
+int options_given(const options *o, const char *name) {
+    for (int i = 0; i < o->given_count; ++i)
+        if (strcmp(o->given[i].name, name) == 0) return 1;
+    return 0;
 }
 
 /* What the parser of one value cannot see. */
@@ -266,12 +216,24 @@ static exit_code check(const options *o, const command_def *command) {
         complain("--position plus --draws goes beyond 2^64");
     else if (o->threads == 0 || o->threads > 1024)
         complain("--threads is %lld: must be 1 to 1024", (long long)o->threads);
-    else if (command->bit & DRAWS && o->isas & (o->isas - 1))
+    else if (command->bit & LAWS && o->isas & (o->isas - 1))
         complain("--isa has several names: %s takes one", command->name);
     else if (o->backend == RAFFLE_CUDA && o->isas)
         complain("--isa is for the CPU, --backend is cuda");
     else if (o->top < 1 || o->top > TOP_MAX)
         complain("--top is %lld: must be 1 to %d", (long long)o->top, TOP_MAX);
+    else if (o->probs && options_given(o, "temperature"))
+        complain("--temperature is for logits, but --probs is given");
+    else if (o->log && o->mask)
+        complain("--log and --mask are both given: one file holds one of them");
+    else if (o->out_dtype == RAFFLE_BF16)
+        complain("--out-dtype is bf16: .npy files have f32 and f16");
+    else if (command->bit == SOFTMAX && !o->out && !o->kept)
+        complain("--out is missing: where to write; try: raffle softmax --help");
+    else if (o->counts && o->request.logprobs >= 0)
+        complain("--counts and --logprobs do not go together");
+    else if (options_given(o, "point") && o->request.logprobs < 0)
+        complain("--point is of --logprobs, which is missing");
     else
         return EXIT_FINE;
     return EXIT_USAGE;
@@ -283,6 +245,7 @@ exit_code options_parse(options *o, int argc, char **argv) {
         .dtype = -1, .threads = -1, .temperature = 1.0f, .top_p = 1.0f, .draws = 1, .row_end = -1, .top = 12};
     int only_files = 0;
     *o = made;
+    raffle_request_start(&o->request, RAFFLE_DIALECT_VLLM, NULL);
     for (int i = 2; i < argc; ++i) {
         if (!only_files && strcmp(argv[i], "--") == 0) {
             only_files = 1;
@@ -299,6 +262,10 @@ exit_code options_parse(options *o, int argc, char **argv) {
     return o->help ? EXIT_FINE : check(o, command);
 }
 
+void options_free(options *o) {
+    for (int i = 0; i < LISTS; ++i) list_free(&o->lists[i]);
+}
+
 command_function command_named(const char *name) {
     const command_def *const def = command_def_of(name);
     return def ? def->run : NULL;
@@ -310,27 +277,3 @@ raffle_isa options_isa(const options *o) {
     return RAFFLE_ISA_BEST;
 }
 
-static const char exit_help[] =
-    "Exit codes: 0 fine; 1 a result is wrong (selftest, demo, explain); 2 the command line or the\n"
-    "input is wrong; 3 this machine cannot (instruction set, GPU, memory, disk).\n";
-
-void help_tool(void) {
-    printf("raffle: exact, reproducible token sampling\n\nusage: raffle COMMAND ...\n\n");
-    for (int i = 0; i < COMMANDS; ++i) printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    printf("\n  raffle COMMAND --help   the options of a command (or: raffle help COMMAND)\n  raffle --version        the version\n\n%s",
-           exit_help);
-}
-
-void help_command(const char *name) {
-    const command_def *const command = command_def_of(name);
-    printf("raffle %s: %s\n\nusage: raffle %s%s%s [options]\n\n%s\n\n", name, command->summary, name,
-           command->argument ? " " : "", command->argument ? command->argument : "", command->details);
-    for (int i = 0; i < OPTIONS; ++i) {
-        const option_def *def = &option_list[i];
-        if (!(def->commands & command->bit)) continue;
-        char left[40];
-        snprintf(left, sizeof left, "--%s %s", def->name, def->value ? def->value : "");
-        printf("  %-20s %s\n", left, def->help);
-    }
-    printf("\n%s", exit_help);
-}

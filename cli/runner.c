@@ -107,6 +107,7 @@ static void *share_run(void *given) {
     const draw_job *const job = s->job;
     raffle_logits logits = raffle_logits_init();
     raffle_result result = raffle_result_init();
+    raffle_report report;
     logits.data = job->logits;
     logits.rows = job->rows;
     const int by_draws = job->rows == 1;
@@ -114,10 +115,15 @@ static void *share_run(void *given) {
     const int64_t end = by_draws ? job->draws * (s->index + 1) / s->count : 1;
     for (int64_t draw = first; draw < end && !s->status; ++draw) {
         const uint64_t position = job->position + (uint64_t)draw;
-        const raffle_params params = settings_params(&job->settings, &position, s->slot);
+        raffle_params params = settings_params(&job->settings, &position, s->slot);
         uint32_t same; /* every draw of a row finds the same flags: one thread keeps them */
         result.token = job->token + draw;
         result.row_flags = draw == 0 ? job->row_flags : &same;
+        if (job->request) request_add(job->request, &params);
+        if (job->request && job->request->report.size) {
+            report = report_from(&job->request->report, draw);
+            result.report = &report;
+        }
         s->status = runner_sample(s->runner, s->index, &logits, &params, &result, by_draws ? 0 : s->index,
                                   by_draws ? 1 : s->count, &s->error);
     }
@@ -134,7 +140,8 @@ static exit_code draw_on_device(const runner *r, const draw_job *job) {
     exit_code code = EXIT_FINE;
     if (position && slot) {
         for (int64_t draw = 0; draw < job->draws; ++draw) position[draw] = job->position + (uint64_t)draw;
-        const raffle_params params = settings_params(&job->settings, position, slot);
+        raffle_params params = settings_params(&job->settings, position, slot);
+        if (job->request) request_add(job->request, &params);
         logits.data = job->logits;
         logits.rows = job->rows;
         result.token = job->token;

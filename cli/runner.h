@@ -4,7 +4,7 @@
 #ifndef RUNNER_H
 #define RUNNER_H
 
-#include "options.h"
+#include "request.h"
 
 typedef struct runner {
     raffle_plan *plan;
@@ -53,6 +53,7 @@ typedef struct draw_job {
     const void *logits; /* [rows, vocab] */
     int64_t rows, draws;
     settings settings;
+    const request *request; /* or NULL; its report has arrays of [rows, draws] */
     uint64_t position;   /* of draw 0; draw d is at position + d */
     int32_t *token;      /* [rows, draws] */
     uint32_t *row_flags; /* [rows] */

@@ -14,6 +14,7 @@ typedef struct sampling {
     const options *options;
     rows_file rows;
     lines_file vocab;
+    request request;
     runner runner;
     raffle_dtype dtype;
     int64_t first, end;  /* rows */
@@ -22,26 +23,9 @@ typedef struct sampling {
     int32_t *token;      /* [CHUNK] */
     uint32_t *row_flags; /* [block] */
     int64_t *count;      /* [vocab] with --counts */
-    int64_t flagged;     /* rows with flags so far */
+    row_notes notes;
     int utf8;
 } sampling;
-
-/* A word on stderr about rows that are not plain numbers. */
-static void note_flags(sampling *s, int64_t row, uint32_t flags) {
-    enum { NOTES = 10 };
-    if (!flags || ++s->flagged > NOTES + 1) return;
-    if (s->flagged > NOTES) {
-        complain("note: more rows have NaN or infinite logits");
-        return;
-    }
-    if (flags & RAFFLE_ROW_EMPTY)
-        complain("note: row %lld has no token to draw: every logit is -inf or NaN", (long long)row);
-    else
-        complain("note: row %lld has %s%s%s", (long long)row,
-                 flags & RAFFLE_ROW_NAN ? "NaN logits, which count as -inf" : "",
-                 flags & RAFFLE_ROW_NAN && flags & RAFFLE_ROW_INF ? ", and " : "",
-                 flags & RAFFLE_ROW_INF ? "+inf logits, which share the draw" : "");
-}
 
 static void print_flags_json(uint32_t flags) {
     static const char *const names[] = {"nan", "inf", "empty"};
@@ -68,15 +52,42 @@ static void print_text(const sampling *s, int32_t token) {
     }
 }
 
-/* Draws `first` to `first + count` of a row, as a part of its line. */
-static void print_tokens(const sampling *s, const int32_t *token, int64_t first, int64_t count) {
-    const int json = s->options->json, texts = s->options->vocab != NULL;
+static void print_logprob(const sampling *s, float logprob) {
+    if (s->options->json) {
+        printf(", \"logprob\": ");
+        json_number(stdout, (double)logprob);
+    } else {
+        printf(" %.6f", (double)logprob);
+    }
+}
+
+/* The log-probability, rank and rivals of token number `i` of a chunk. */
+static void print_report(const sampling *s, int64_t i) {
+    const raffle_report r = report_from(&s->request.report, i);
+    const int json = s->options->json;
+    print_logprob(s, r.chosen[0]);
+    printf(json ? ", \"rank\": %d" : " %d", (int)r.rank[0]);
+    if (json) printf(", \"entropy\": "), json_number(stdout, (double)r.entropy[0]), printf(", \"top\": [");
+    for (int32_t n = 0; n < r.top_count && r.top_token[n] != RAFFLE_NO_TOKEN; ++n) {
+        printf(json ? "%s{\"token\": %d" : "%s%d", json ? (n ? ", " : "") : "  ", (int)r.top_token[n]);
+        print_text(s, r.top_token[n]);
+        print_logprob(s, r.top[n]);
+        if (json) putchar('}');
+    }
+    if (json) putchar(']');
+}
+
+/* Draws `first` to `first + count` of a row, as a part of its line; the first is number `at` of the chunk. With
+ * log-probabilities every draw has a line of its own. */
+static void print_tokens(const sampling *s, int64_t at, int64_t first, int64_t count) {
+    const int json = s->options->json, texts = s->options->vocab != NULL, told = s->request.report.size != 0;
     for (int64_t i = 0; i < count; ++i) {
-        const char *const between = json ? ", " : texts ? "  " : " ";
+        const char *const between = json ? ", " : told ? "\n" : texts ? "  " : " ";
         if (first + i) fputs(between, stdout);
-        printf(json && texts ? "{\"token\": %d" : "%d", (int)token[i]);
-        print_text(s, token[i]);
-        if (json && texts) putchar('}');
+        printf(json && (texts || told) ? "{\"token\": %d" : "%d", (int)s->token[at + i]);
+        print_text(s, s->token[at + i]);
+        if (told) print_report(s, at + i);
+        if (json && (texts || told)) putchar('}');
     }
 }
 
@@ -120,6 +131,7 @@ static draw_job job_of(const sampling *s, int64_t row, int64_t rows) {
                           .rows = rows,
                           .draws = 1,
                           .settings = settings_of(s->options),
+                          .request = &s->request,
                           .position = s->options->position,
                           .token = s->token,
                           .row_flags = s->row_flags};
@@ -168,11 +180,11 @@ static exit_code sample_row(sampling *s, int64_t row) {
             else
                 s->count[s->token[i]]++;
         }
-        if (!o->counts) print_tokens(s, s->token, done, job.draws);
+        if (!o->counts) print_tokens(s, 0, done, job.draws);
         progress("raffle sample:", ((double)(row - s->first) + (double)(done + job.draws) / (double)o->draws) /
                                        (double)(s->end - s->first));
     }
-    note_flags(s, row, s->row_flags[0]);
+    note_flags(&s->notes, row, s->row_flags[0]);
     const exit_code code = o->counts ? print_counts(s, row, none) : EXIT_FINE;
     print_row_end(s, s->row_flags[0]);
     return code;
@@ -185,9 +197,9 @@ static exit_code sample_block(sampling *s, int64_t row, int64_t rows) {
     if (!code && row == s->first) print_start(s);
     for (int64_t i = 0; !code && i < rows; ++i) {
         print_row_start(s, row + i);
-        print_tokens(s, s->token + i, 0, 1);
+        print_tokens(s, i, 0, 1);
         print_row_end(s, s->row_flags[i]);
-        note_flags(s, row + i, s->row_flags[i]);
+        note_flags(&s->notes, row + i, s->row_flags[i]);
     }
     progress("raffle sample:", (double)(row + rows - s->first) / (double)(s->end - s->first));
     return code;
@@ -214,15 +226,16 @@ static exit_code prepare(sampling *s) {
     const npy_view *const view = &s->rows.view;
     s->dtype = o->dtype < 0 ? (raffle_dtype)view->type : (raffle_dtype)o->dtype;
     s->first = o->row_first;
-    s->end = o->row_end < 0 ? view->rows : o->row_end;
-    if (s->first > view->rows || s->end > view->rows) {
-        complain("--rows: the file has %lld row%s", (long long)view->rows, view->rows == 1 ? "" : "s");
-        return EXIT_USAGE;
-    }
+    s->end = o->row_end;
+    exit_code code = rows_range(&s->rows, s->first, &s->end);
+    if (!code) code = request_open(&s->request, o, view->cols);
+    if (!code) code = request_report(&s->request, o, CHUNK);
+    if (code) return code;
     const int64_t fit = BLOCK_BYTES / (int64_t)dtype_bytes(s->dtype) / view->cols;
     s->block = fit < 1 ? 1 : fit > CHUNK ? CHUNK : fit;
-    const raffle_plan_desc desc = runner_desc(o, s->dtype, view->cols, s->block);
-    exit_code code = runner_open(&s->runner, &desc, o->threads < 0 ? 1 : (int)o->threads);
+    raffle_plan_desc desc = runner_desc(o, s->dtype, view->cols, s->block);
+    request_desc(&s->request, &desc);
+    code = runner_open(&s->runner, &desc, o->threads < 0 ? 1 : (int)o->threads);
     if (!code) code = vocab_open(&s->vocab, o->vocab, view->cols);
     if (code) return code;
     s->buffer = malloc((size_t)(s->block * view->cols) * dtype_bytes(s->dtype)); /* the plan has checked the vocab */
@@ -235,7 +248,7 @@ static exit_code prepare(sampling *s) {
 }
 
 exit_code command_sample(const options *o) {
-    sampling s = {.options = o};
+    sampling s = {.options = o, .notes = {o->probs, 0}};
     exit_code code = rows_open(&s.rows, o->file);
     if (code) return code;
     code = prepare(&s);
@@ -245,6 +258,7 @@ exit_code command_sample(const options *o) {
     free(s.token);
     free(s.buffer);
     lines_close(&s.vocab);
+    request_close(&s.request);
     runner_close(&s.runner);
     rows_close(&s.rows);
     return code;

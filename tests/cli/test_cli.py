@@ -14,7 +14,7 @@ from npy_file import bf16, f16, npy
 def test_help():
     tool = Run("--help")
     good("raffle --help", tool, "usage:" in tool.out, "Exit codes" in tool.out)
-    for command in ["sample", "explain", "bench", "selftest", "demo", "info"]:
+    for command in ["sample", "softmax", "explain", "bench", "selftest", "demo", "info"]:
         run = Run(command, "--help")
         good(f"raffle {command} --help", run, f"usage: raffle {command}" in run.out, "Exit codes" in run.out)
         check(command in tool.out, f"the tool's help names {command}", tool.out)
