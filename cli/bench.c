@@ -149,7 +149,7 @@ static void report(bench *b, contest *contests, int64_t vocab, raffle_dtype dtyp
     for (int p = 0; p < PLACES; ++p) max_us[p] = median(max->us[p], max->samples);
     for (int i = 0; i < ROUTES; ++i) {
         contest *const c = &contests[i];
-        figure f = {.route = c->route, .vocab = vocab, .dtype = dtype, .isa = isa, .threads = b->threads};
+        figure f = {.route = c->route, .vocab = vocab, .dtype = dtype, .isa = isa, .threads = b->threads, .beside = "max"};
         double rates[3];
         for (int p = 0; p < PLACES; ++p) {
             f.us[p] = median(c->us[p], c->samples);
@@ -234,6 +234,7 @@ static exit_code measure_all(bench *b) {
             code = measure(b, &rows, RAFFLE_F32, isas[i]);
             if (!code) code = measure(b, &rows, RAFFLE_BF16, isas[i]);
             progress_end();
+            if (!code) code = bench_softmax(&b->table, &rows, isas[i], b->repeats);
             if (!code) code = bench_verify(&rows, isas[i]);
         }
         pool_close(&rows);

@@ -6,11 +6,13 @@
 
 #include "runner.h"
 
-/* ---- bench_max.c: the yardstick ---------------------------------------------------------------- */
+/* ---- bench_max.c: the yardsticks --------------------------------------------------------------- */
 
 typedef float (*max_function)(const float *row, int64_t vocab);
 /* The fastest plain maximum this machine has, and its name. */
 max_function max_best(const char **name);
+typedef void (*copy_function)(float *to, const float *row, int64_t vocab);
+copy_function copy_best(void); /* with the same instructions */
 
 /* ---- bench_rows.c: what is measured ------------------------------------------------------------ */
 
@@ -42,6 +44,12 @@ double median(double *values, int count); /* sorts them */
 /* raffle bench --backend cuda. */
 exit_code bench_device(const options *options);
 
+/* ---- bench_softmax.c: rows that are written ------------------------------------------------------- */
+
+typedef struct table table;
+/* Measures raffle_softmax and raffle_mask over rows of the pool, beside a copy of each row. */
+exit_code bench_softmax(table *table, const pool *pool, raffle_isa isa, int repeats);
+
 /* ---- bench_verify.c: speculative decoding ---------------------------------------------------------- */
 
 /* Measures raffle_verify over rows of the pool and prints it. */
@@ -57,18 +65,19 @@ typedef struct figure {
     raffle_dtype dtype;
     raffle_isa isa;
     int threads;
+    const char *beside;                /* what max_us is: "max", or "copy" */
     double us[PLACES], max_us[PLACES]; /* per row, one thread */
-    double rows_per_second[2];         /* out of cache: one thread, all threads */
+    double rows_per_second[2];         /* out of cache: one thread, all threads; 0: not measured */
 } figure;
 
-typedef struct table {
+struct table {
     FILE *csv; /* or NULL */
-    const char *max_name;
+    const char *max_name, *last_beside;
     int64_t last_vocab;
     raffle_isa last_isa;
     raffle_dtype last_dtype;
     int lines, missed, targets; /* figures above their target, figures with one */
-} table;
+};
 exit_code table_open(table *table, const char *csv, const char *max_name, int threads, int quick);
 void table_add(table *table, const figure *figure);
 exit_code table_close(table *table, const char *csv);

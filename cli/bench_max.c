@@ -1,5 +1,7 @@
-/* bench_max.c - a plain maximum over a row, as fast as it goes: what a sampler cannot be faster than. */
+/* bench_max.c - a plain maximum over a row, and a plain copy of it, as fast as they go: what a sampler, and what softmax
+ * cannot be faster than. */
 #include <math.h>
+#include <string.h>
 
 #include "bench.h"
 
@@ -70,6 +72,24 @@ __attribute__((target("avx512f"))) static float max_avx512(const float *row, int
     for (; i < vocab; ++i) most = row[i] > most ? row[i] : most;
     return most;
 }
+
+__attribute__((target("avx2"))) static void copy_avx2(float *to, const float *row, int64_t vocab) {
+    int64_t i = 0;
+    for (; i + 16 <= vocab; i += 16) {
+        _mm256_storeu_ps(to + i, _mm256_loadu_ps(row + i));
+        _mm256_storeu_ps(to + i + 8, _mm256_loadu_ps(row + i + 8));
+    }
+    for (; i < vocab; ++i) to[i] = row[i];
+}
+
+__attribute__((target("avx512f"))) static void copy_avx512(float *to, const float *row, int64_t vocab) {
+    int64_t i = 0;
+    for (; i + 32 <= vocab; i += 32) {
+        _mm512_storeu_ps(to + i, _mm512_loadu_ps(row + i));
+        _mm512_storeu_ps(to + i + 16, _mm512_loadu_ps(row + i + 16));
+    }
+    for (; i < vocab; ++i) to[i] = row[i];
+}
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 
@@ -108,4 +128,14 @@ max_function max_best(const char **name) {
     if (raffle_isa_available(RAFFLE_ISA_NEON)) return *name = "neon", max_neon;
 #endif
     return *name = "scalar", max_scalar;
+}
+
+static void copy_plain(float *to, const float *row, int64_t vocab) { memcpy(to, row, (size_t)vocab * sizeof *to); }
+
+copy_function copy_best(void) {
+#if defined(__x86_64__)
+    if (raffle_isa_available(RAFFLE_ISA_AVX512)) return copy_avx512;
+    if (raffle_isa_available(RAFFLE_ISA_AVX2)) return copy_avx2;
+#endif
+    return copy_plain;
 }

@@ -32,22 +32,26 @@ exit_code table_open(table *t, const char *csv, const char *max_name, int thread
     const unsigned version = raffle_version();
     printf("raffle %u.%u.%u, %s, %d thread%s%s\n", version / 10000, version / 100 % 100, version % 100, processor,
            threads, threads == 1 ? "" : "s", quick ? ", quick" : "");
-    printf("us: microseconds per row on one thread. max: a plain %s maximum over the same row in f32. x: us / max.\n"
-           "goal: the most x should be, row in cache. Temperature 0.8. rows/s: out of cache, one and all threads.\n",
+    printf("us: microseconds per row on one thread. max: a plain %s maximum over the same row in f32; copy: its copy.\n"
+           "x: us / max, or / copy. goal: the most x should be, row in cache. Temperature 0.8.\n"
+           "rows/s: out of cache, one and all threads.\n",
            max_name);
     return EXIT_FINE;
 }
 
 static void head(table *t, const figure *f) {
     const picture plain = picture_of_stdout(0);
-    if (t->lines && f->vocab == t->last_vocab && f->dtype == t->last_dtype && f->isa == t->last_isa) return;
+    if (t->lines && f->vocab == t->last_vocab && f->dtype == t->last_dtype && f->isa == t->last_isa &&
+        strcmp(f->beside, t->last_beside) == 0)
+        return;
     t->last_vocab = f->vocab;
     t->last_dtype = f->dtype;
     t->last_isa = f->isa;
+    t->last_beside = f->beside;
     putchar('\n');
     ink_start(&plain, INK_BOLD);
     printf("%-20s %7s %-4s %-6s | %8s %7s %6s %5s | %8s %7s %6s | %8s %8s\n", "route", "vocab", "type", "isa",
-           "cache us", "max", "x", "goal", "cold us", "max", "x", "rows/s 1", "all");
+           "cache us", f->beside, "x", "goal", "cold us", f->beside, "x", "rows/s 1", "all");
     ink_end(&plain, INK_BOLD);
 }
 
@@ -56,7 +60,7 @@ static void print_ratio(double ratio) { printf(ratio < 1000 ? " %6.2f" : " %6.0f
 
 void table_add(table *t, const figure *f) {
     const double ratio = f->us[IN_CACHE] / f->max_us[IN_CACHE], cold = f->us[OUT_OF_CACHE] / f->max_us[OUT_OF_CACHE];
-    const double target = route_target(f->route, f->isa);
+    const double target = route_target(f->route, f->isa), all = f->rows_per_second[1];
     char goal[16] = "-";
     if (target > 0) {
         snprintf(goal, sizeof goal, "%.1f%s", target, ratio <= target ? "" : "!");
@@ -70,14 +74,18 @@ void table_add(table *t, const figure *f) {
     print_ratio(ratio);
     printf(" %5s | %8.2f %7.2f", goal, f->us[OUT_OF_CACHE], f->max_us[OUT_OF_CACHE]);
     print_ratio(cold);
-    printf(" | %8.0f %8.0f\n", f->rows_per_second[0], f->rows_per_second[1]);
+    if (all > 0)
+        printf(" | %8.0f %8.0f\n", f->rows_per_second[0], all);
+    else
+        printf(" | %8.0f %8s\n", f->rows_per_second[0], "-");
     fflush(stdout);
     if (!t->csv) return;
     fprintf(t->csv, "\"%s\",%lld,%s,%s,%.3f,%.3f,%.3f,", f->route->name, (long long)f->vocab, dtype_names[f->dtype],
             raffle_isa_name(f->isa), f->us[IN_CACHE], f->max_us[IN_CACHE], ratio);
     if (target > 0) fprintf(t->csv, "%.1f", target);
-    fprintf(t->csv, ",%.3f,%.3f,%.3f,%.0f,%.0f,%d\n", f->us[OUT_OF_CACHE], f->max_us[OUT_OF_CACHE], cold,
-            f->rows_per_second[0], f->rows_per_second[1], f->threads);
+    fprintf(t->csv, ",%.3f,%.3f,%.3f,%.0f,", f->us[OUT_OF_CACHE], f->max_us[OUT_OF_CACHE], cold, f->rows_per_second[0]);
+    if (all > 0) fprintf(t->csv, "%.0f", all);
+    fprintf(t->csv, ",%d\n", f->threads);
 }
 
 exit_code table_close(table *t, const char *csv) {

@@ -22,7 +22,8 @@ static const command_def commands[] = {
      "`row kept` for each row: how many tokens are kept."},
     {"bench", BENCH, command_bench, NULL, "measure each route against a plain maximum over the row",
      "Measures microseconds per row for greedy, top-k, top-p, min-p and no filter, row in cache and out of\n"
-     "cache, beside a plain SIMD maximum over the same row in float32. Medians of interleaved repetitions.\n"
+     "cache, beside a plain SIMD maximum over the same row in float32, and for softmax and masks beside a copy\n"
+     "of it. Medians of interleaved repetitions.\n"
      "With --backend cuda: microseconds per call for 1, 32 and 128 rows in memory of the GPU, beside the\n"
      "time of a copy of so many bytes; `make bench-cuda` measures more."},
     {"selftest", SELFTEST, command_selftest, NULL, "run the frozen vectors on every instruction set of this machine",

@@ -354,7 +354,7 @@ def test_bench():
     csv = folder / "bench.csv"
     run = Run("bench", "--quick", "--vocab", "1000,257", "--isa", "scalar", "--threads", 2, "--csv", csv)
     table = csv.read_text().splitlines() if csv.exists() else []
-    good("bench", run, "greedy" in run.out, len(table) == 1 + 7 * 2 * 2)
+    good("bench", run, "greedy" in run.out, "log-softmax" in run.out, len(table) == 1 + (7 + 4) * 2 * 2)
     columns = {len(line.split(",")) - (line.count(", ")) for line in table}
     check(len(columns) == 1, "its CSV has as many columns in each line", str(columns))
     refused("bench --csv into nowhere", Run("bench", "--csv", folder / "no/bench.csv"), "bench.csv", code=3)
