@@ -123,7 +123,7 @@ typedef struct raffle_plan_desc {
 
 /* CPU plans so far: CUDA refuses them, and raffle_state, with RAFFLE_E_UNSUPPORTED. */
 #define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 4 bytes a token */
-#define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report; 12 bytes a token */
+#define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report */
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
 RAFFLE_API void raffle_plan_destroy(raffle_plan *plan); /* NULL is fine */

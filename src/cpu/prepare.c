@@ -16,11 +16,6 @@ static int64_t power_from(int64_t least) {
 size_t edit_carve(edit_scratch *s, const raffle_plan_desc *desc, void *memory) {
     size_t used = 0;
     memset(s, 0, sizeof *s);
-    if (desc->flags & RAFFLE_PLAN_REPORT) {
-        s->logit = raffle_carve(memory, &used, desc->vocab, sizeof *s->logit);
-        s->log = raffle_carve(memory, &used, desc->vocab, sizeof *s->log);
-        s->probability = raffle_carve(memory, &used, desc->vocab, sizeof *s->probability);
-    }
     if (!(desc->flags & RAFFLE_PLAN_EXTRA)) return used;
     s->row = raffle_carve(memory, &used, desc->vocab, sizeof *s->row);
     s->mask = raffle_carve(memory, &used, (desc->vocab + 31) / 32, sizeof *s->mask);

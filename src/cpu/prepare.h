@@ -10,8 +10,7 @@ enum { TAIL_MAX = 256 }; /* tokens that may be added to a history for one row */
 
 /* Workspace of a plan with RAFFLE_PLAN_EXTRA, behind that of every plan:
  *   | row [vocab] | mask [words] | entry [count_max] | index [index_max] | joined [history_max + TAIL_MAX] |
- * the last three only with a history_max. With RAFFLE_PLAN_REPORT, before it:
- *   | logit [vocab] | log [vocab] | probability [vocab] | */
+ * the last three only with a history_max. */
 typedef struct edit_scratch {
     float *row;
     uint32_t *mask;
@@ -19,7 +18,6 @@ typedef struct edit_scratch {
     int32_t *index;
     int32_t *joined; /* a history with a tail */
     int64_t count_max;
-    float *logit, *log, *probability; /* of a row that is reported */
 } edit_scratch;
 
 /* memory NULL: only the size. */

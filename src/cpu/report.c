@@ -1,109 +1,199 @@
-/* report.c - what a call tells about each row beside its token: log-probabilities, ranks, entropy. The row is written
- * as raffle_softmax writes it, at the point that was asked for, and read off: one definition of a log-probability. */
+/* report.c - what a call tells about each row beside its token: log-probabilities, ranks, entropy. The maxima of the
+ * row's groups are in the scratch, and mostly the mass that a logarithm needs too: then the few groups that hold the
+ * answers are all that is read. A mass that is not there costs one reading of the row. */
+#include <limits.h>
+
 #include "args.h"
 #include "run.h"
 
 #include "vec_one.h"
 
 #include "cut_types.h"
+#include "row_log.h"
 
 #define NOT_A_NUMBER (__builtin_nanf(""))
 
 /* A row at the point of the report. */
 typedef struct view {
-    const float *x, *log; /* [vocab] its logits, those that are out -inf, and their log-probabilities */
-    int64_t vocab;
-    int empty;
+    const cpu_table *table;
+    const cpu_scratch *scratch;
+    cpu_row row;
+    int dtype, empty;
+    answer told;
+    cut kept;
+    weighing by; /* not for an empty row, */
+    log_line line; /* nor for a greedy one */
 } view;
 
-static int larger(const view *v, int32_t a, int32_t b) { return v->x[a] > v->x[b] || (v->x[a] == v->x[b] && a < b); }
+/* ---- which row is shown ---------------------------------------------------------------------------------- */
 
-static int32_t rank_of(const view *v, int32_t token) {
+/* Whether the point shows the logits that the row was sampled from, if without filters and at another temperature. */
+static int shows_sampled(int point, const cpu_row *raw, const cpu_row *row) {
+    return point == RAFFLE_TEMPERED || (row->logits == raw->logits && !row->allow);
+}
+
+/* At which temperature, at the points before the filters. */
+static float temperature_at(int point, const cpu_row *row) {
+    return point == RAFFLE_RAW || row->params.temperature < GREEDY_BELOW ? 1.0f : row->params.temperature;
+}
+
+void raffle_report_expect(const raffle_report *r, const cpu_row *raw, cpu_row *row) {
+    if (r->point != RAFFLE_FILTERED && shows_sampled(r->point, raw, row)) row->weigh_at = temperature_at(r->point, row);
+}
+
+/* The row before its filters: v->row, and v->told as if it had been sampled. */
+static void view_unfiltered(view *v, int point, const cpu_row *raw, const cpu_row *row, const answer *drawn, int raw_dtype) {
+    const int sampled = shows_sampled(point, raw, row);
+    if (!sampled) {
+        v->row = *raw;
+        v->row.allow = NULL;
+        v->dtype = raw_dtype;
+    }
+    v->row = raffle_row_unfiltered(&v->row);
+    v->row.params.temperature = temperature_at(point, row);
+    uint64_t mass = 0;
+    if (sampled && !drawn->capped && !v->empty) /* maxima up to a cap would be others */
+        mass = v->table->weighed(row, v->scratch, v->row.params.temperature, peaks_largest(v->scratch->peak, v->scratch->groups));
+    if (mass) {
+        const answer whole = {.row_flags = drawn->row_flags, .threshold = -FLT_MAX, .tie_last = INT32_MAX, .draw_tickets = mass, .whole = 1};
+        v->told = whole;
+    } else {
+        v->told = v->table->sample[v->dtype](&v->row, v->scratch);
+    }
+}
+
+/* ---- what is told of tokens ---------------------------------------------------------------------------------- */
+
+/* A token's logit, if it is kept; else -inf. */
+static float logit_of(const view *v, int32_t id) {
+    float x[GROUP];
+    v->table->group[v->dtype](&v->row, id / GROUP, x);
+    return cut_keeps(v->kept, x[id % GROUP], id) ? x[id % GROUP] : MINUS_INF;
+}
+
+static float log_of(const view *v, float x) {
+    if (x == MINUS_INF) return MINUS_INF;
+    return v->told.greedy ? 0.0f : v_log_kept(x, &v->by.row, &v->line);
+}
+
+/* 1 + the kept tokens above x. */
+static int32_t rank_of(const view *v, float x) {
+    const cut c = v->kept;
+    const float high = c.capped ? c.high : PLUS_INF;
     int32_t above = 0;
-    for (int64_t i = 0; i < v->vocab; ++i) above += v->x[i] > v->x[token];
+    for (int64_t g = 0; g < v->scratch->groups; ++g) {
+        float y[GROUP];
+        if (!(v->scratch->peak[g] > x && v->scratch->peak[g] >= c.low)) continue;
+        v->table->group[v->dtype](&v->row, g, y);
+        const int64_t ties = c.tie_last - g * GROUP; /* the last of the group's tokens at the cut that stays */
+        for (int j = 0; j < GROUP; ++j)
+            above += (y[j] > x) & ((y[j] > c.low) | ((y[j] == c.low) & (j <= ties))) & (y[j] <= high);
+    }
     return above + 1;
+}
+
+/* The largest so far, the least of them first: a heap, ordered by logit and, among equal ones, by id. */
+typedef struct best_few {
+    int32_t count, room;
+    struct entry { float x; int32_t id; } entry[RAFFLE_TOP_MAX];
+} best_few;
+
+static int comes_after(struct entry a, struct entry b) { return a.x < b.x || (a.x == b.x && a.id > b.id); }
+
+/* Puts an entry where the first one was. */
+static void few_sink(best_few *f, struct entry e) {
+    int32_t at = 0;
+    for (int32_t child = 1; child < f->count; child = 2 * at + 1) {
+        if (child + 1 < f->count && comes_after(f->entry[child + 1], f->entry[child])) ++child;
+        if (!comes_after(f->entry[child], e)) break;
+        f->entry[at] = f->entry[child];
+        at = child;
+    }
+    f->entry[at] = e;
+}
+
+/* Adds an entry whose id is above all others', in place of the least if there is no room. */
+static void few_add(best_few *f, float x, int32_t id) {
+    const struct entry e = {x, id};
+    int32_t at = f->count;
+    if (f->count == f->room) {
+        if (x > f->entry[0].x) few_sink(f, e);
+        return;
+    }
+    for (++f->count; at > 0 && comes_after(e, f->entry[(at - 1) / 2]); at = (at - 1) / 2) f->entry[at] = f->entry[(at - 1) / 2];
+    f->entry[at] = e;
+}
+
+/* A logit that the `count` largest tokens reach, if they are all kept: that of the last of as many groups. */
+static float few_bound(const view *v, best_few *f) {
+    const cpu_scratch *s = v->scratch;
+    if (f->room > s->groups) return v->kept.low;
+    for (int64_t g = 0; g < s->groups; ++g) few_add(f, s->peak[g], (int32_t)g);
+    f->count = 0;
+    return f->entry[0].x > v->kept.low ? f->entry[0].x : v->kept.low;
 }
 
 /* The `count` largest, in order; behind the last, RAFFLE_NO_TOKEN. */
 static void top_of(const view *v, int32_t count, int32_t *token, float *log) {
-    int32_t best[RAFFLE_TOP_MAX], found = 0;
-    for (int64_t i = 0; i < v->vocab && !v->empty; ++i) {
-        int32_t id = (int32_t)i, at = found;
-        if (v->x[i] == MINUS_INF || (found == count && !larger(v, id, best[count - 1]))) continue;
-        if (found < count) ++found;
-        else at = count - 1;
-        for (; at > 0 && larger(v, id, best[at - 1]); --at) best[at] = best[at - 1];
-        best[at] = id;
+    const cpu_scratch *s = v->scratch;
+    best_few f;
+    f.count = 0;
+    f.room = count;
+    const float bound = v->empty ? PLUS_INF : few_bound(v, &f);
+    for (int64_t g = 0; g < s->groups && !v->empty; ++g) {
+        float x[GROUP];
+        if (!(s->peak[g] >= bound) || (f.count == count && !(s->peak[g] > f.entry[0].x))) continue;
+        v->table->group[v->dtype](&v->row, g, x);
+        for (int32_t j = 0, first = (int32_t)(g * GROUP); j < GROUP; ++j)
+            if (x[j] >= bound && cut_keeps(v->kept, x[j], first + j)) few_add(&f, x[j], first + j);
     }
-    for (int32_t n = 0; n < count; ++n) {
-        if (token) token[n] = n < found ? best[n] : RAFFLE_NO_TOKEN;
-        if (log) log[n] = n < found ? v->log[best[n]] : NOT_A_NUMBER;
+    for (int32_t n = f.count; n < count; ++n) {
+        if (token) token[n] = RAFFLE_NO_TOKEN;
+        if (log) log[n] = NOT_A_NUMBER;
+    }
+    while (f.count) { /* the least of those that are left is the last */
+        const struct entry e = f.entry[0];
+        const int32_t n = --f.count;
+        few_sink(&f, f.entry[n]);
+        if (token) token[n] = e.id;
+        if (log) log[n] = log_of(v, e.x);
     }
 }
 
-/* The sum of -p ln p, each in units of 2^-48, so that no order matters. */
-static float entropy_of(const view *v, const float *probability) {
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < v->vocab; ++i)
-        if (probability[i] > 0.0f)
-            sum += (uint64_t)(-((double)probability[i] * (double)v->log[i]) * 0x1p48 + 0.5);
-    return (float)((double)sum * 0x1p-48);
+static void tell_all(const view *v, float *to) {
+    const cpu_target target = {.data = (char *)to, .dtype = RAFFLE_F32, .form = FORM_LOG};
+    if (!v->empty) v->table->write[v->dtype](&v->row, v->scratch, &v->told, &target);
+    for (int64_t id = 0; v->empty && id < v->row.params.vocab; ++id) to[id] = NOT_A_NUMBER;
 }
 
-/* The row that the point shows; `told` is its answer. Its dtype is returned. */
-static int row_at(const raffle_plan *plan, const call *call, int64_t i, const cpu_row *row, int dtype,
-                  const cpu_scratch *scratch, cpu_row *shown, answer *told) {
-    const cpu_table *table = plan->state;
-    if (call->report.point == RAFFLE_FILTERED) {
-        *shown = *row;
-        return dtype;
-    }
-    *shown = *row;
-    if (call->report.point == RAFFLE_RAW) {
-        *shown = raffle_row_of(plan, call, i);
-        shown->allow = NULL;
-        shown->params.temperature = 1.0f;
-        dtype = plan->desc.dtype;
-    }
-    *shown = raffle_row_unfiltered(shown);
-    if (shown->params.temperature < GREEDY_BELOW) shown->params.temperature = 1.0f;
-    *told = table->sample[dtype](shown, scratch);
-    return dtype;
-}
-
-static void tell(const raffle_report *r, const view *v, int64_t i, int32_t token, const float *probability) {
+static void tell(const raffle_report *r, const view *v, int64_t i, int32_t token) {
     const int any = token >= 0 && !v->empty;
-    if (r->chosen) r->chosen[i] = any ? v->log[token] : NOT_A_NUMBER;
-    if (r->rank) r->rank[i] = any ? rank_of(v, token) : 0;
-    if (r->entropy) r->entropy[i] = v->empty ? NOT_A_NUMBER : entropy_of(v, probability);
+    const float x = any && (r->chosen || r->rank) ? logit_of(v, token) : MINUS_INF;
+    if (r->chosen) r->chosen[i] = any ? log_of(v, x) : NOT_A_NUMBER;
+    if (r->rank) r->rank[i] = any ? rank_of(v, x) : 0;
+    if (r->entropy) r->entropy[i] = v->empty ? NOT_A_NUMBER : v->table->entropy[v->dtype](&v->row, v->scratch, &v->told);
     if (r->top_count)
         top_of(v, r->top_count, r->top_token ? r->top_token + i * r->top_count : NULL, r->top ? r->top + i * r->top_count : NULL);
     for (int64_t n = i * r->given_count; n < (i + 1) * r->given_count; ++n) {
         const int32_t id = r->given[n];
-        const int good = id >= 0 && id < v->vocab && !v->empty;
-        if (r->given_logprob) r->given_logprob[n] = good ? v->log[id] : NOT_A_NUMBER;
-        if (r->given_rank) r->given_rank[n] = good ? rank_of(v, id) : 0;
+        const int good = id >= 0 && id < v->row.params.vocab && !v->empty;
+        const float y = good ? logit_of(v, id) : MINUS_INF;
+        if (r->given_logprob) r->given_logprob[n] = good ? log_of(v, y) : NOT_A_NUMBER;
+        if (r->given_rank) r->given_rank[n] = good ? rank_of(v, y) : 0;
     }
-    for (int64_t id = 0; r->all && id < v->vocab; ++id) r->all[i * r->all_stride + id] = v->empty ? NOT_A_NUMBER : v->log[id];
+    if (r->all) tell_all(v, r->all + i * r->all_stride);
 }
 
-void raffle_row_report(const raffle_plan *plan, const call *call, int64_t i, const cpu_row *row, int dtype, const answer *drawn,
-                       const cpu_scratch *scratch, const edit_scratch *s) {
-    const cpu_table *table = plan->state;
-    cpu_row shown;
-    answer told = *drawn;
-    dtype = row_at(plan, call, i, row, dtype, scratch, &shown, &told);
-    cpu_target to = {.data = (char *)s->log, .dtype = RAFFLE_F32, .form = FORM_LOG};
-    table->write[dtype](&shown, scratch, &told, &to);
-    if (call->report.entropy) {
-        to.data = (char *)s->probability;
-        to.form = FORM_PROBABILITY;
-        table->write[dtype](&shown, scratch, &told, &to);
+void raffle_row_report(const raffle_plan *plan, const raffle_report *r, int64_t i, const cpu_row *raw, const cpu_row *row,
+                       int dtype, const answer *drawn, const cpu_scratch *scratch) {
+    view v = {.table = plan->state, .scratch = scratch, .row = *row, .dtype = dtype, .told = *drawn};
+    v.empty = (drawn->row_flags & RAFFLE_ROW_EMPTY) != 0;
+    if (r->point != RAFFLE_FILTERED) view_unfiltered(&v, r->point, raw, row, drawn, plan->desc.dtype);
+    v.empty = (v.told.row_flags & RAFFLE_ROW_EMPTY) != 0;
+    v.kept = cut_of(&v.told);
+    if (!v.empty && !v.told.greedy) {
+        v.by = weighing_make(v.row.params.temperature, peaks_largest(scratch->peak, scratch->groups));
+        v.line = log_line_make(v.row.params.temperature, v.by.best, &v.by.row, v.told.draw_tickets);
     }
-    table->copy[dtype](&shown, s->logit);
-    const cut kept = cut_of(&told);
-    view v = {s->logit, s->log, shown.params.vocab, (told.row_flags & RAFFLE_ROW_EMPTY) != 0};
-    for (int64_t id = 0; id < v.vocab; ++id)
-        if (v.empty || !cut_keeps(kept, s->logit[id], id)) s->logit[id] = MINUS_INF;
-    tell(&call->report, &v, i, drawn->token, s->probability);
+    tell(r, &v, i, drawn->token);
 }

@@ -16,8 +16,7 @@ typedef struct writing {
 
 static writing writing_make(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to) {
     const int empty = (a->row_flags & RULE_ROW_EMPTY) != 0;
-    float best = MINUS_INF;
-    for (int64_t g = 0; g < s->groups; ++g) best = s->peak[g] > best ? s->peak[g] : best;
+    const float best = peaks_largest(s->peak, s->groups);
     writing w = {.row = row, .scratch = s, .to = to, .only = a->greedy};
     w.kept = cut_of(a);
     if (empty) w.kept.low = PLUS_INF;
@@ -53,8 +52,15 @@ RAFFLE_FN vf value_of(const writing *w, vf x, const ref *f, const portion *p) {
     if (w->to->form == FORM_LOGIT) return x;
     if (w->only) return v_set(w->to->form == FORM_LOG ? 0.0f : 1.0f);
     if (w->to->form == FORM_PROBABILITY) return v_portion(v_weight_any(x, f), p);
-    if (w->by.row.kind != REF_STEP) return v_log(x, &w->line);
-    return v_select(v_ge(x, v_set(w->by.row.base)), v_set(0.0f - w->line.level), v_set(MINUS_INF));
+    return v_log_kept(x, &w->by.row, &w->line);
+}
+
+/* What makes probabilities of a group with this maximum, of which tokens are kept, and its reference *f. */
+RAFFLE_FN portion group_portion(const writing *w, float peak, ref *f) {
+    *f = ref_make(w->by.scale, peak);
+    portion p = portion_below(w->best_portion, ref_distance(&w->by.row, w->by.best, f, peak));
+    *f = ref_deep(*f, w->by.scale, peak);
+    return p;
 }
 
 /* Any group: its values to made[GROUP], a bit for each kept token to bits[GROUP / 32]. */
@@ -129,11 +135,7 @@ RAFFLE_FN void group_write(writing *w, int64_t g, int kind) {
     ref f = {0};
     portion p = {0};
     int any = peak > MINUS_INF && peak >= w->kept.low;
-    if (any && !w->only && to->form == FORM_PROBABILITY) {
-        f = ref_make(w->by.scale, peak);
-        p = portion_below(w->best_portion, ref_distance(&w->by.row, w->by.best, &f, peak));
-        f = ref_deep(f, w->by.scale, peak);
-    }
+    if (any && !w->only && to->form == FORM_PROBABILITY) p = group_portion(w, peak, &f);
     if (!any || (p.none && !sets)) {
         for (int j = 0; j < GROUP; ++j) made[j] = nothing;
         memset(bits, 0, sizeof bits);

@@ -10,7 +10,7 @@
 
 #include "cut_types.h"
 #include "weigh_blocks.h"
-#include "probability.h"
+#include "row_log.h"
 #include "spread.h"
 
 /* A row on its way through the stages. */
@@ -304,6 +304,8 @@ static uint64_t last_weigh(row_state *state, const cpu_scratch *s, cut c) {
 
 #include "row_softmax.h"
 
+#include "row_report.h"
+
 #include "cut.h"
 
 #include "verify_kernels.h"
@@ -326,14 +328,28 @@ static int row_is_softmax(const row_params *p) {
     return !r.greedy && !is_filtered(&r) && p->temperature != LINEAR_TEMPERATURE && p->temperature < FLAT_FROM;
 }
 
+/* At which scale a row is weighed while it is first read; flat: it is not. */
+static scale scale_first(const cpu_row *row) {
+    scale none = {0.0f, 0.0f, 0.0f, 1, 0};
+    float temperature;
+    if (weighs_all(&row->params, &temperature)) return scale_make(temperature);
+    return row->weigh_at > 0.0f ? scale_make(row->weigh_at) : none;
+}
+
+/* The mass of a row that was sampled last, if its first reading has weighed it at this temperature; else 0. */
+static uint64_t row_weighed(const cpu_row *row, const cpu_scratch *s, float temperature, float best) {
+    const scale first = scale_first(row);
+    const weighing w = weighing_make(temperature, best);
+    const int fits = !first.flat && first.c == w.scale.c && first.c_low == w.scale.c_low;
+    return fits ? weights_to_tickets(s, &w) : 0;
+}
+
 static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
     int nan = 0;
-    float temperature;
     row_state state;
     work k = {set, row, s, &state, MINUS_INF};
     state_clear(&state);
-    scale all = {0.0f, 0.0f, 0.0f, 1, 0};
-    if (weighs_all(&row->params, &temperature)) all = scale_make(temperature);
+    const scale all = scale_first(row);
     k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
     answer a = row_answer(&k, &row->params, k.best);
     if (nan) a.row_flags |= RULE_ROW_NAN;
@@ -344,9 +360,8 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
  * The groups' tickets stay from draw to draw: *weighed says that they are those of the answer. */
 static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_scratch *s, const answer *a, int *weighed) {
     row_state state;
-    work k = {set, row, s, &state, MINUS_INF};
+    work k = {set, row, s, &state, peaks_largest(s->peak, s->groups)};
     state_clear(&state);
-    for (int64_t g = 0; g < s->groups; ++g) k.best = s->peak[g] > k.best ? s->peak[g] : k.best;
     const weighing draw = weighing_make(row->params.temperature, k.best);
     const cut c = cut_of(a);
     if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
@@ -381,4 +396,7 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     {tickets_f32, tickets_f16, tickets_bf16},
     left_over,
     {copy_f32, copy_f16, copy_bf16},
+    row_weighed,
+    {group_read_f32, group_read_f16, group_read_bf16},
+    {entropy_f32, entropy_f16, entropy_bf16},
 };

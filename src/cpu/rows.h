@@ -11,6 +11,7 @@ typedef struct cpu_row {
     const char *logits; /* [vocab] of the table's dtype, any alignment */
     const uint32_t *allow; /* [(vocab + 31) / 32] or NULL */
     row_params params;
+    float weigh_at; /* above 0: a temperature at which the row is also weighed, if it can be done in the first reading */
 } cpu_row;
 
 enum { PEAK_PAD = RAFFLE_WORKSPACE_ALIGN / 4 }; /* the blocks of a workspace are padded to this many floats */
@@ -34,6 +35,16 @@ typedef struct cpu_scratch {
     float *draft_peak;         /* raffle_verify: the draft row's peak, while peak is the target row's, */
     uint64_t *left_t, *left_s; /* and of the tokens of each group that have chances left, the sums of both rows' tickets */
 } cpu_scratch;
+
+/* The largest of a row's maxima, which end with -inf as said above: the row's largest logit. */
+static inline float peaks_largest(const float *peak, int64_t groups) {
+    float lane[PEAK_PAD], best = peak[0];
+    for (int n = 0; n < PEAK_PAD; ++n) lane[n] = peak[n];
+    for (int64_t g = PEAK_PAD; g < groups; g += PEAK_PAD)
+        for (int n = 0; n < PEAK_PAD; ++n) lane[n] = peak[g + n] > lane[n] ? peak[g + n] : lane[n];
+    for (int n = 0; n < PEAK_PAD; ++n) best = lane[n] > best ? lane[n] : best;
+    return best;
+}
 
 /* Bytes of workspace used so far, and the next block of `count` elements behind them. memory NULL: only the size. */
 void *raffle_carve(char *memory, size_t *used, int64_t count, size_t element);
@@ -82,6 +93,10 @@ typedef struct cpu_table {
     cpu_tickets_function tickets[3];
     void (*left_over)(const cpu_pair *pair, uint64_t *left_t, uint64_t *left_s);
     void (*copy[3])(const cpu_row *row, float *to); /* to [vocab]: the logits, masked ones -inf */
+    /* Of a row that was sampled last, with the same scratch. `best` is its largest logit. */
+    uint64_t (*weighed)(const cpu_row *row, const cpu_scratch *scratch, float temperature, float best); /* its mass; 0: unknown */
+    void (*group[3])(const cpu_row *row, int64_t g, float *x); /* x [CPU_GROUP]: masked ones and NaN -inf */
+    float (*entropy[3])(const cpu_row *row, const cpu_scratch *scratch, const answer *answer); /* not for an empty row */
 } cpu_table;
 
 extern const cpu_table raffle_table_one, raffle_table_avx2, raffle_table_avx512, raffle_table_neon;

@@ -132,7 +132,9 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     int weighed = 0;
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
+        const cpu_row raw = row;
         int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), &edits, &row);
+        if (call->result.report) raffle_report_expect(&call->report, &raw, &row);
         if (call->params.extra || !same_but_for_chance(&row, &last)) {
             told = table->sample[dtype](&row, &scratch);
             weighed = 0;
@@ -145,7 +147,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
         if (call->result.report) {
             const cpu_row none = {0};
-            raffle_row_report(plan, call, i, &row, dtype, &told, &scratch, &edits);
+            raffle_row_report(plan, &call->report, i, &raw, &row, dtype, &told, &scratch);
             last = none;
         }
     }

@@ -15,9 +15,13 @@ int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, 
 /* The same row without filters. */
 cpu_row raffle_row_unfiltered(const cpu_row *row);
 
-/* Fills in what call->report asks of row i, which was sampled last, as `drawn`. Uses the scratch anew. */
-void raffle_row_report(const raffle_plan *plan, const call *call, int64_t i, const cpu_row *row, int dtype, const answer *drawn,
-                       const cpu_scratch *scratch, const edit_scratch *edits);
+/* Before a row that is to be reported is sampled: sets weigh_at, so that one reading does for both. `raw` is the row before
+ * it was edited. */
+void raffle_report_expect(const raffle_report *report, const cpu_row *raw, cpu_row *row);
+
+/* Fills in what the report asks of entry i, the row that was sampled last, as `drawn`. Uses the scratch anew. */
+void raffle_row_report(const raffle_plan *plan, const raffle_report *report, int64_t i, const cpu_row *raw, const cpu_row *row,
+                       int dtype, const answer *drawn, const cpu_scratch *scratch);
 
 /* The parts of a call's workspace. */
 void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratch, edit_scratch *edits);

@@ -32,12 +32,6 @@ typedef struct step {
 
 /* ---- laws --------------------------------------------------------------------------------------------------- */
 
-static float largest(const float *peak, int64_t groups) {
-    float best = MINUS_INF;
-    for (int64_t g = 0; g < groups; ++g) best = v_max(peak[g], best);
-    return best;
-}
-
 /* Samples the row of s, leaving its maxima in the scratch's peak. */
 static void step_sample(const walk *w, const cpu_scratch *scratch, int32_t dtype, step *s) {
     s->answer = w->table->sample[dtype](&s->row, scratch);
@@ -47,7 +41,7 @@ static void step_sample(const walk *w, const cpu_scratch *scratch, int32_t dtype
         .mass = s->answer.draw_tickets,
         .row = &s->row,
         .peak = scratch->peak,
-        .weighing = weighing_make(s->row.params.temperature, largest(scratch->peak, scratch->groups)),
+        .weighing = weighing_make(s->row.params.temperature, peaks_largest(scratch->peak, scratch->groups)),
         .cut = cut_of(&s->answer),
         .whole = s->answer.whole,
     };

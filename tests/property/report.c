@@ -169,6 +169,12 @@ TEST(mixtures) {
     for (int i = 0; i < test_amount(80); ++i)
         report_batch(&r, (uint32_t)random_bits(&r) & (uint32_t)random_bits(&r) & PICK_ALL, 1 + random_below(&r, 900));
 }
+/* More groups than likeliest tokens: most groups are never looked at. */
+TEST(long_rows) {
+    test_random r = {3};
+    for (int i = 0; i < test_amount(10); ++i)
+        report_batch(&r, (uint32_t)random_bits(&r) & (uint32_t)random_bits(&r) & PICK_ALL, 2000 + random_below(&r, 9000));
+}
 
 /* Within 1e-6 of long double, relative where the logarithm is larger than 1. */
 TEST(near_long_double) {
@@ -207,6 +213,7 @@ TEST(near_long_double) {
 int main(void) {
     RUN(plain_rows);
     RUN(mixtures);
+    RUN(long_rows);
     RUN(near_long_double);
     return test_report("report");
 }

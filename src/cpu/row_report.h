@@ -1,0 +1,45 @@
+/* row_report.h - what report.c asks of a row beside its token. Included by rows.c only. `kind` is a compile-time constant
+ * everywhere. */
+
+/* The tokens of group g to x[GROUP]: masked ones, NaN and what is behind the row are -inf. */
+RAFFLE_FN void group_read(const cpu_row *row, int64_t g, float *x, int kind) {
+    for (int j = 0; j < GROUP; j += V_LANES) {
+        int64_t i = g * GROUP + j;
+        vf read = i < row->params.vocab ? read_group(row, i, 0, kind) : v_set(MINUS_INF);
+        v_store(x + j, v_max(read, v_set(MINUS_INF)));
+    }
+}
+
+/* The sum of -p ln p of what an answer keeps, each in units of 2^-48, so that no order matters. */
+RAFFLE_FN float row_entropy(const cpu_row *row, const cpu_scratch *s, const answer *a, int kind) {
+    const cpu_target as_share = {.form = FORM_PROBABILITY}, as_log = {.form = FORM_LOG};
+    const writing share = writing_make(row, s, a, &as_share), log = writing_make(row, s, a, &as_log);
+    float p[GROUP], l[GROUP];
+    uint32_t bits[GROUP / 32];
+    uint64_t sum = 0;
+    if (a->greedy) return 0.0f;
+    for (int64_t g = next_group(s, 0, share.kept.low); g < s->groups; g = next_group(s, g + 1, share.kept.low)) {
+        ref f;
+        const portion part = group_portion(&share, s->peak[g], &f);
+        if (part.none) continue;
+        group_write_any(&share, g, &f, &part, p, bits, kind);
+        group_write_any(&log, g, &f, &part, l, bits, kind);
+        for (int64_t j = 0, count = group_end(row, g) - g * GROUP; j < count; ++j) {
+            const double y = p[j] > 0.0f ? (double)l[j] : 0.0;
+            sum += (uint64_t)(-((double)p[j] * y) * 0x1p48 + 0.5);
+        }
+    }
+    return (float)((double)sum * 0x1p-48);
+}
+
+#define DEFINE_REPORT(dtype, kind)                                                                                     \
+    static void group_read_##dtype(const cpu_row *row, int64_t g, float *x) {                                          \
+        if (row->allow) group_read(row, g, x, kind | READ_ALLOW);                                                      \
+        else group_read(row, g, x, kind);                                                                              \
+    }                                                                                                                  \
+    static float entropy_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a) {                          \
+        return row->allow ? row_entropy(row, s, a, kind | READ_ALLOW) : row_entropy(row, s, a, kind);                  \
+    }
+DEFINE_REPORT(f32, READ_F32)
+DEFINE_REPORT(f16, READ_F16)
+DEFINE_REPORT(bf16, READ_BF16)
