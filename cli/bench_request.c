@@ -43,7 +43,7 @@ enum { REQUEST_ROUTES = sizeof request_routes / sizeof *request_routes };
 typedef struct request_rows {
     const pool *pool;
     uint32_t *allow;
-    int32_t bias_id[BIAS];
+    int32_t bias_count, bias_id[BIAS];
     float bias[BIAS];
     raffle_state state;
 } request_rows;
@@ -62,7 +62,11 @@ static exit_code rows_open(request_rows *r, const pool *pool) {
     if (posix_memalign(&r->state.memory, RAFFLE_WORKSPACE_ALIGN, raffle_state_bytes(&r->state))) r->state.memory = NULL;
     if (!r->allow || !r->state.memory) return complain("not enough memory to measure requests"), EXIT_MACHINE;
     for (int64_t i = 0; i < words; ++i) r->allow[i] = ~(1u << (bits = bits * 1664525u + 1013904223u) / (1u << 27));
-    for (int i = 0; i < BIAS; ++i) r->bias_id[i] = (int32_t)(pool->vocab * i / BIAS), r->bias[i] = (float)(i % 7) - 3.0f;
+    r->bias_count = pool->vocab < BIAS ? (int32_t)pool->vocab : BIAS;
+    for (int32_t i = 0; i < r->bias_count; ++i) {
+        r->bias_id[i] = (int32_t)(pool->vocab * i / r->bias_count);
+        r->bias[i] = (float)(i % 7) - 3.0f;
+    }
     for (int i = 0; i < HISTORY; ++i) said[i] = (int32_t)((bits = bits * 1664525u + 1013904223u) % pool->vocab);
     raffle_tokens tokens = raffle_tokens_init();
     tokens.rows = 1, tokens.token = said, tokens.count = &count, tokens.stride = HISTORY;
@@ -92,7 +96,7 @@ static raffle_status time_row(const runner *run, const request_rows *r, const re
     logits.rows = 1;
     result.token = &token;
     if (wish & MASK) params.allow = r->allow;
-    if (wish & BIASED) extra.bias_count = BIAS, extra.bias_id = r->bias_id, extra.bias = r->bias;
+    if (wish & BIASED) extra.bias_count = r->bias_count, extra.bias_id = r->bias_id, extra.bias = r->bias;
     if (wish & PENALTIES) extra.repetition = 1.1f, extra.frequency = 0.1f, extra.presence = 0.2f;
     if (wish & (BIASED | PENALTIES)) params.extra = &extra, params.extra_bytes = sizeof extra, params.state = &r->state;
     report.point = route->point;
