@@ -29,7 +29,7 @@ static const name names[] = {
     {"n_probs", L, WHOLE, AT(logprobs), 0, RAFFLE_TOP_MAX},
     {"repetition_penalty", V, REAL, AT(extra.repetition), 1e-9, 1e9},
     {"repeat_penalty", L, REAL, AT(extra.repetition), 1e-9, 1e9},
-    {"repeat_last_n", L, WHOLE, AT(extra.penalty_window), -1, INT32_MAX},
+    {"repeat_last_n", V | L, WHOLE, AT(extra.penalty_window), -1, INT32_MAX},
     {"frequency_penalty", ALL, REAL, AT(extra.frequency), -2, 2},
     {"presence_penalty", ALL, REAL, AT(extra.presence), -2, 2},
     {"min_tokens", V, WHOLE, AT(extra.min_tokens), 0, INT32_MAX},

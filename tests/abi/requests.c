@@ -39,6 +39,7 @@ TEST(names) {
     CHECK(with(RAFFLE_DIALECT_VLLM, "repetition_penalty", 1.2).extra.repetition == 1.2f, "repetition_penalty");
     CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "repeat_penalty", 1.2).extra.repetition == 1.2f, "repeat_penalty");
     CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "repeat_last_n", -1).extra.penalty_window == 0, "-1 is all of it");
+    CHECK(with(RAFFLE_DIALECT_VLLM, "repeat_last_n", 7).extra.penalty_window == 7, "a window, which vLLM itself lacks");
     CHECK(with(RAFFLE_DIALECT_VLLM, "top_k", -1).top_k == 0, "-1 is off");
     CHECK(with(RAFFLE_DIALECT_OPENAI, "presence_penalty", -2).extra.presence == -2.0f, "presence_penalty");
     CHECK(with(RAFFLE_DIALECT_OPENAI, "top_logprobs", 20).logprobs == 20, "top_logprobs");

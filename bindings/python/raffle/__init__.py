@@ -11,6 +11,7 @@ from typing import Tuple as _Tuple
 
 from . import _core
 from ._api import Candidate, Explanation, explain, pack_mask, prepare, sample
+from ._more import More, Report
 from ._probs import kept, kept_list, mask, softmax
 from ._sampler import Sampler
 from ._verify import Verified, verify
@@ -24,6 +25,8 @@ FILTERS_FIRST = 2  #: filters look at the row at temperature 1; temperature only
 MIN_P_LAST = 4  #: min-p after top-p
 TOP_K_EXACT = 8  #: top-k keeps exactly k: of equal logits at the border, the lowest ids
 EMPTY_IS_ZERO = 16  #: a row without any token gives 0, not -1
+REPETITION_OUTPUT = 256  #: repetition_penalty counts tokens of the output only
+COUNT_PROMPT = 512  #: frequency_penalty and presence_penalty count the prompt too
 
 # Row flags.
 ROW_NAN = 1  #: had NaN logits; they count as -inf
@@ -46,6 +49,6 @@ def _reseed() -> None:
 _reseed()
 _os.register_at_fork(after_in_child=_reseed)  # or parent and child would draw alike
 
-__all__ = ["sample", "prepare", "Sampler", "verify", "Verified", "softmax", "mask", "kept", "kept_list", "explain", "pack_mask", "cuda_available", "Candidate", "Explanation", "TOP_P_JOINT",
-           "FILTERS_FIRST", "MIN_P_LAST", "TOP_K_EXACT", "EMPTY_IS_ZERO", "ROW_NAN", "ROW_INF", "ROW_EMPTY", "ROW_ARGUMENT",
-           "NO_TOKEN"]
+__all__ = ["sample", "prepare", "Sampler", "verify", "Verified", "softmax", "mask", "kept", "kept_list", "explain", "pack_mask",
+           "cuda_available", "Candidate", "Explanation", "More", "Report", "TOP_P_JOINT", "FILTERS_FIRST", "MIN_P_LAST", "TOP_K_EXACT",
+           "EMPTY_IS_ZERO", "REPETITION_OUTPUT", "COUNT_PROMPT", "ROW_NAN", "ROW_INF", "ROW_EMPTY", "ROW_ARGUMENT", "NO_TOKEN"]

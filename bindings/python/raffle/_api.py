@@ -1,13 +1,14 @@
 """sample, prepare, explain: the plain functions."""
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import _core
 from ._arrays import dtype_code, kind_of
+from ._more import Array, Floats, Integers, More, report_finish, report_make, requests_of
 
-Array = Any  # numpy, torch, CuPy, JAX, DLPack, buffers
-Floats = Union[float, Sequence[float], Array]
-Integers = Union[int, Sequence[int], Array]
+if TYPE_CHECKING:
+    from ._more import Unpack
+
 _PARAM_DTYPES = ("float32", "int32", "float32", "float32", "uint64", "uint64")
 
 
@@ -25,6 +26,14 @@ def _on_gpu(kind: Any, logits: Array, code: int, probs: bool, params: Any, index
 def _result_shape(kind: Any, logits: Array, index: Any) -> Any:
     """The logits' shape without the vocabulary; with an index, as many rows as that has."""
     return kind.shape(logits)[:-1] if index is None else (_length(index),)
+
+
+def _requests(kind: Any, logits: Array, index: Any, slot: Any, flags: int, more: Mapping[str, Any]) -> Tuple[Any, int]:
+    """What the rows ask for beyond parameters, and the batch's flags."""
+    if slot is not None and more:
+        raise ValueError(f"{next(iter(more))} has an entry per row, and slot is given: a Sampler keeps it in slots")
+    shape = _result_shape(kind, logits, index)
+    return requests_of(more, shape[0] if shape else 1, not shape, kind.shape(logits)[-1], flags)
 
 
 def _length(index: Any) -> int:
@@ -47,8 +56,9 @@ def _outputs(kind: Any, logits: Array, index: Any, out: Any, return_flags: bool)
 def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
            seed: Optional[Integers] = None, position: Integers = 0, *, index: Optional[Integers] = None,
            slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
-           return_flags: bool = False, threads: int = 1, dtype: Any = None, probs: bool = False,
-           stream: Optional[int] = None) -> Any:
+           return_flags: bool = False, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
+           logprobs_mode: str = "raw_logprobs", threads: int = 1, dtype: Any = None, probs: bool = False,
+           stream: Optional[int] = None, **more: "Unpack[More]") -> Any:
     """Draw one token per row of logits.
 
     Every parameter is a number for all rows, or a list or array with an entry per row.
@@ -70,13 +80,20 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     flags:       raffle.TOP_P_JOINT | raffle.FILTERS_FIRST | raffle.MIN_P_LAST | raffle.TOP_K_EXACT | raffle.EMPTY_IS_ZERO
     out:         int32 [rows] to write to, or (tokens, row_flags).
     return_flags: also return the row flags: raffle.ROW_NAN | ROW_INF | ROW_EMPTY | ROW_ARGUMENT.
+    logprobs:    also return a raffle.Report: log-probabilities of the token and of this many of the likeliest (-1: of all
+                 tokens), ranks, entropy.
+    logprob_token_ids: ids to look up for that report, [m] or [rows, m].
+    logprobs_mode: 'raw_logprobs': of the logits as they came; 'tempered_logprobs': after edits and temperature, before
+                 filters; 'processed_logprobs': of what was drawn from.
     threads:     CPU: how many threads share the rows. The tokens do not depend on it.
     dtype:       'float16' or 'bfloat16' for logits handed over as 16-bit integers.
     probs:       True: the rows are probabilities, or weights of any sum, not logits. Temperature must be 1.
     stream:      a CUDA stream's address; None: the current one of the logits' package.
 
+    more:        penalties, biases, bans, further filters: raffle.More lists them.
+
     Returns int32 tokens of the logits' kind and device, of their shape without the last axis. A row that has nothing
-    to draw gives -1.
+    to draw gives -1. With return_flags or a report: a tuple of tokens, flags, report, as far as asked for.
 
     >>> import numpy, raffle
     >>> logits = numpy.array([[2.0, 1.5, 1.5, 0.5], [0.1, 0.3, 2.5, 2.4]], dtype=numpy.float32)
@@ -84,6 +101,10 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     array([0, 2], dtype=int32)
     >>> raffle.sample(logits, temperature=[0.8, 1.2], top_p=0.9, seed=[42, 43], position=7)
     array([0, 2], dtype=int32)
+    >>> tokens, told = raffle.sample(logits, temperature=0, top_k=3, logprobs=2)
+    >>> told.top_tokens, told.logprob.round(4)
+    (array([[0, 1],
+           [2, 3]], dtype=int32), array([-0.8904, -0.745 ], dtype=float32))
     """
     kind = kind_of(logits)
     given = logits
@@ -96,9 +117,18 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
         token, row_flags = kind.tokens(logits), None
     else:
         token, row_flags = _outputs(kind, logits, index, out, return_flags)
-    _core.sample(logits, params, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream, False)
+    requests = report = told = None
+    if more or flags > 255:
+        requests, flags = _requests(kind, logits, index, slot, flags, more)
+    if logprobs is not None or logprob_token_ids is not None:
+        report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)
+    _core.sample(logits, params, requests, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream,
+                 report, 0)
     if out is None:
         token = kind.finish(given, token)
+    if told is not None:
+        told = report_finish(kind, given, told)
+        return (token, row_flags, told) if return_flags else (token, told)
     return (token, row_flags) if return_flags else token
 
 
@@ -106,7 +136,7 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
             seed: Optional[Integers] = None, position: Integers = 0, *, index: Optional[Integers] = None,
             slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
             advance: bool = False, threads: int = 1, dtype: Any = None, probs: bool = False,
-            stream: Optional[int] = None) -> _core.Call:
+            stream: Optional[int] = None, **more: "Unpack[More]") -> _core.Call:
     """Check everything once, and draw as often as you like: ``call = prepare(...)``, then ``call()`` for each step.
 
     Arguments are those of sample(). Arrays (logits, parameters, masks, out) are read and written in place at every
@@ -130,8 +160,9 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     if kind.gpu(logits):
         params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, own=True)
     token, row_flags = _outputs(kind, logits, index, out, False)
-    return _core.prepare(logits, params, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream,
-                         advance)
+    requests, flags = _requests(kind, logits, index, slot, flags, more)
+    return _core.prepare(logits, params, requests, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads,
+                         stream, None, int(advance))
 
 
 class Candidate(NamedTuple):
@@ -166,7 +197,8 @@ def _fate(number: int) -> str:
 
 def explain(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
             seed: Integers = 0, position: Integers = 0, *, row: int = 0, top: int = 10, slot: Optional[Integers] = None,
-            allow: Optional[Array] = None, flags: int = 0, dtype: Any = None, probs: bool = False) -> Explanation:
+            allow: Optional[Array] = None, flags: int = 0, dtype: Any = None, probs: bool = False,
+            **more: "Unpack[More]") -> Explanation:
     """What each filter did to one row of a batch, and which ticket won. CPU arrays; slow: for tools and tests.
 
     >>> import numpy, raffle
@@ -178,8 +210,9 @@ def explain(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     if kind.gpu(logits):
         raise ValueError("explain needs logits on the CPU: the tokens are the same")
-    told = _core.explain(logits, (temperature, top_k, top_p, min_p, seed, position), None, slot, allow, None, None, None, flags,
-                         code, probs, 1, None, row, top)
+    requests, flags = _requests(kind, logits, None, slot, flags, more)
+    told = _core.explain(logits, (temperature, top_k, top_p, min_p, seed, position), requests, None, slot, allow, None, None, None,
+                         flags, code, probs, 1, None, row, top)
     told["fates"] = {_fate(i): n for i, n in enumerate(told["fates"]) if n or i < len(_FATES)}
     told["top"] = [Candidate(token, logit, _fate(fate), tickets) for token, logit, fate, tickets in told["top"]]
     return Explanation(**told)

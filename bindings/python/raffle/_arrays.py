@@ -11,6 +11,7 @@ from . import _core
 
 _CODES = {"float16": 1, "f16": 1, "bfloat16": 2, "bf16": 2}
 CPU = 1  # DLPack's number of the CPU
+_TYPECODES = {"int32": "i", "uint32": "I", "float32": "f"}
 
 
 def dtype_name(dtype: Any) -> str:
@@ -38,6 +39,12 @@ def _numpy_dtype(name: str) -> Any:
     return sys.modules["ml_dtypes"].bfloat16
 
 
+def _last(shape: Any) -> int:
+    if not 1 <= len(shape) <= 2:
+        raise ValueError(f"logprob_token_ids has {len(shape)} axes: must be [m] or [rows, m]")
+    return int(shape[-1])
+
+
 class Kind:
     """Arrays of no package that we know: outputs are array.array on the CPU, and cannot be made on a GPU."""
 
@@ -61,9 +68,20 @@ class Kind:
         numpy = sys.modules.get("numpy")
         if numpy is not None and hasattr(logits, "__dlpack__"):
             return numpy.empty(shape, dtype)
-        if len(shape) > 1 or dtype not in ("int32", "uint32"):
-            raise TypeError("without numpy only tokens and row flags can be made for these logits: give out=")
-        return array.array("i" if dtype == "int32" else "I", bytes(4 * (shape[0] if shape else 1)))
+        if len(shape) > 1 or dtype not in _TYPECODES:
+            raise TypeError("without numpy only outputs with one axis can be made for these logits: give out=")
+        return array.array(_TYPECODES[dtype], bytes(4 * (shape[0] if shape else 1)))
+
+    def integers(self, logits: Any, values: Any, shape: Any) -> Any:
+        """int32 [..., m] of the logits' kind out of [m] or [..., m], for every row of `shape`."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            raise TypeError("logprob_token_ids of these logits need numpy")
+        found = numpy.asarray(values)
+        if found.dtype.kind not in "iu" and found.size:
+            raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
+        found = found.clip(-1, 2**31 - 1).astype("int32")  # what no vocabulary has stays out of it
+        return numpy.ascontiguousarray(numpy.broadcast_to(found, (*shape, _last(found.shape))))
 
     def tokens(self, logits: Any) -> Any:
         """A new output of sample(): the usual case of empty(), which calls are quicker for."""
@@ -148,6 +166,12 @@ class Torch(Shaped):
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         return self._empty(shape, dtype=self._dtypes[dtype], device=logits.device)
+
+    def integers(self, logits: Any, values: Any, shape: Any) -> Any:
+        found = self._torch.as_tensor(values, device=logits.device)
+        if found.is_floating_point() and found.numel():
+            raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
+        return found.clamp(-1, 2**31 - 1).to(self._int32).expand(*shape, _last(found.shape)).contiguous()
 
     def cast(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, self._torch.Tensor) and value.is_cuda:

@@ -1,116 +1,245 @@
-"""Sampler: the parameters and positions of many requests, for a decode loop."""
-import array
+"""Sampler: what many requests ask for and have said, for a decode loop."""
 import secrets
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _core
-from ._api import Array, Integers, _outputs
+from ._api import _outputs, _result_shape
 from ._arrays import kind_of
+from ._more import DIALECTS, HISTORY, Array, Integers, More, change, plain, report_finish, report_make, words
 
-_NAMES = ("temperature", "top_k", "top_p", "min_p", "seed", "position")
 _DTYPES = {"temperature": "float32", "top_k": "int32", "top_p": "float32", "min_p": "float32", "seed": "uint64",
            "position": "uint64"}
 _DEFAULTS: Dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "position": 0}
-_TYPECODES = {"float32": "f", "int32": "i", "uint64": "Q"}
+_KNOWN = {*_DTYPES, *More.__annotations__, "flags", "logprobs"} - {*HISTORY}
+
+
+class _OnCpu:
+    """Slots in the extension's own memory: parameters, whatever else a request asks for, histories."""
+
+    params = None
+
+    def __init__(self, slots: int, vocab: int, history_max: int) -> None:
+        self.requests = _core.Requests(slots, vocab, history_max)
+
+    def set(self, slot: int, given: Dict[str, Any], dialect: int, fresh: bool) -> None:
+        self.requests.set(slot, words(given), dialect, fresh)
+
+    def get(self, slot: int) -> Tuple[Any, ...]:
+        return self.requests.get(slot)
+
+
+class _OnGpu:
+    """Slots in arrays of the logits' kind. What the library does not do there, it refuses when it is asked for."""
+
+    requests = None
+
+    def __init__(self, slots: int, kind: Any, like: Any) -> None:
+        self._like = like[:0]  # its device, not its memory
+        self.params = tuple(kind.zeros(self._like, slots, dtype) for dtype in _DTYPES.values())
+
+    def set(self, slot: int, given: Dict[str, Any], dialect: int, fresh: bool) -> None:
+        one = _core.Requests(1, 0, 0)  # checks what the device cannot
+        names = list(_DTYPES)
+        one.set(0, {**dict(zip(names, self.get(slot))), **words(given)} if not fresh else words(given), dialect, fresh)
+        more = given.keys() - _DTYPES.keys()
+        if more:
+            raise ValueError(f"{min(more)}: requests on a GPU have temperature, top_k, top_p, min_p, seed and position so far")
+        for array, name, value in zip(self.params, names, one.get(0)):
+            if _DTYPES[name] == "uint64" and getattr(array, "is_cuda", False) and value >= 2**63:
+                value -= 2**64  # torch holds the bits in int64
+            array[slot] = value
+
+    def get(self, slot: int) -> Tuple[Any, ...]:
+        found = (array[slot].item() for array in self.params)
+        return tuple(value % 2**64 if dtype == "uint64" else value for value, dtype in zip(found, _DTYPES.values()))
 
 
 class Sampler:
-    """What requests ask for, kept in slots from their first token to their last.
+    """What requests ask for and have said, kept in slots from their first token to their last.
 
     A request gets a slot with add() and keeps it until remove(). Each sample() draws a token for some of the slots and
-    advances their positions by one: on a GPU in the same stream, so that a captured graph goes on by itself.
+    moves them on by it: positions by one, and histories, which penalties look at, by the token. On a GPU that happens in
+    the same stream, so that a captured graph goes on by itself; there are no histories there so far.
 
     slots:   how many requests can be there at once.
     like:    an array of the device that logits will be on; None: the CPU. (On GPUs torch or CuPy.)
     flags:   as in sample(), for all slots.
     threads: CPU: how many threads share the rows of a call.
+    vocab:   how many tokens there are: lets add() check ids.
+    history_max: how many tokens a request may have, prompt and output; 0: no histories. Needs vocab.
+
+    One thread at a time may use a sampler whose requests ask for more than temperature, top_k, top_p and min_p.
 
     >>> import numpy, raffle
-    >>> sampler = raffle.Sampler(slots=8)
-    >>> tea, coffee = sampler.add(temperature=0.7, top_p=0.9, seed=1), sampler.add(temperature=0)
+    >>> sampler = raffle.Sampler(slots=8, vocab=1000, history_max=100)
+    >>> tea = sampler.add(temperature=0.7, top_p=0.9, seed=1, repetition_penalty=1.2)
+    >>> coffee = sampler.add(temperature=0, presence_penalty=1.5, banned_token_ids=[0])
+    >>> sampler.set_prompt(coffee, [5, 6])
     >>> logits = numpy.zeros((2, 1000), numpy.float32)
     >>> tokens = [sampler.sample(logits, [tea, coffee]).tolist() for step in range(3)]
-    >>> [t[1] for t in tokens], sampler.get(tea)["position"]
-    ([0, 0, 0], 3)
+    >>> [t[1] for t in tokens], sampler.history(coffee), sampler.get(tea)["position"]
+    ([1, 2, 3], ([5, 6], [1, 2, 3]), 3)
+    >>> sampler.truncate(coffee, 2)
+    >>> sampler.history(coffee), sampler.get(coffee)["position"]
+    (([5, 6], [1]), 1)
     >>> sampler.remove(coffee)
     """
 
-    def __init__(self, slots: int, *, like: Optional[Array] = None, flags: int = 0, threads: int = 1) -> None:
+    def __init__(self, slots: int, *, like: Optional[Array] = None, flags: int = 0, threads: int = 1, vocab: int = 0,
+                 history_max: int = 0) -> None:
         if slots < 1:
             raise ValueError(f"slots is {slots}: must be at least 1")
+        if vocab < 0 or history_max < 0 or (history_max and not vocab):
+            raise ValueError(f"vocab is {vocab}, history_max {history_max}: histories need both, and no less than 1")
         self.slots, self.flags, self.threads = slots, flags, threads
-        self._kind = None if like is None else kind_of(like)
-        self._on_gpu = self._kind is not None and self._kind.gpu(like)
+        kind = None if like is None else kind_of(like)
+        self._on_gpu = bool(kind is not None and kind.gpu(like))
+        if self._on_gpu and history_max:
+            raise ValueError("history_max: there are no histories on a GPU so far")
+        self._pool: Any = _OnGpu(slots, kind, like) if self._on_gpu else _OnCpu(slots, vocab, history_max)
+        self._params, self._requests = self._pool.params, self._pool.requests  # whichever this device has
+        self._after = 3 if history_max else 1  # positions advance; tokens are accepted
         self._free: List[int] = list(range(slots - 1, -1, -1))
-        self._used = bytearray(slots)
-        self._like = like[:0] if like is not None and self._on_gpu else None  # its device, not its memory
-        self._arrays = {name: self._array(dtype) for name, dtype in _DTYPES.items()}
-        self._params = tuple(self._arrays[name] for name in _NAMES)
+        self._asked: List[Optional[Dict[str, Any]]] = [None] * slots  # what is not in the arrays; None: free
         self._workspaces: Dict[Any, Any] = {}
 
-    def _array(self, dtype: str) -> Any:
-        if not self._on_gpu:
-            return array.array(_TYPECODES[dtype], bytes(self.slots * (8 if dtype == "uint64" else 4)))
-        assert self._kind is not None
-        return self._kind.zeros(self._like, self.slots, dtype)
+    # ---- requests ----------------------------------------------------------------------------------------
 
-    def add(self, **params: Any) -> int:
-        """A slot for a new request: temperature, top_k, top_p, min_p, seed, position, as in sample(). Without a seed
-        it gets a random one."""
+    def add(self, *, dialect: Optional[str] = None, **params: Any) -> int:
+        """A slot for a new request: temperature, top_k, top_p, min_p, seed, position, flags, and what raffle.More lists,
+        with a value of each for this request. Without a seed it gets a random one.
+
+        dialect: 'vllm', 'openai' or 'llama.cpp': names, ranges and defaults are then that engine's.
+
+        >>> import raffle
+        >>> sampler = raffle.Sampler(2, vocab=100, history_max=50)
+        >>> slot = sampler.add(dialect="llama.cpp", temp=0.7, repeat_penalty=1.1)
+        >>> sampler.get(slot)["top_k"]
+        40
+        >>> sampler.add(dialect="openai", frequency_penalty=3)
+        Traceback (most recent call last):
+        ValueError: frequency_penalty is 3: must be -2 to 2
+        """
         if not self._free:
             raise ValueError(f"all {self.slots} slots are taken: remove() a request first")
         slot = self._free[-1]
-        self.set(slot, **{**_DEFAULTS, "seed": secrets.randbits(64), **params}, _new=True)
+        self._set(slot, {"seed": secrets.randbits(64), "position": 0, **params}, dialect, True)
         self._free.pop()
-        self._used[slot] = 1
+        self._asked[slot] = {**({"dialect": dialect} if dialect else {}), **self._beside(params)}
+        if self._requests is not None:
+            self._requests.use(slot, True)
+            if self._after > 1:
+                self._requests.change("reset", [slot], None, None, 0)
         return slot
 
-    def set(self, slot: int, *, _new: bool = False, **params: Any) -> None:
-        """Changes parameters of a request that is there."""
-        if not _new:
-            self._check(slot)
-        for name, value in params.items():
-            if name not in _DTYPES:
-                raise TypeError(f"no such parameter: {name}")
-            params[name] = self._value(name, value)
-        for name, value in params.items():
-            self._arrays[name][slot] = value
+    def set(self, slot: int, **params: Any) -> None:
+        """Changes what a request asks for. None turns a parameter off."""
+        asked = self._check(slot)
+        dialect = asked.get("dialect")
+        asked = {**asked, **self._beside(params)}
+        given = {name: value for name, value in params.items() if value is not None}
+        if len(given) < len(params):  # what was set before has to go: all over again
+            before = {**asked, **dict(zip(_DTYPES, self._pool.get(slot)))}
+            before = {name: value for name, value in before.items() if name not in params and name != "dialect"}
+            self._set(slot, {**before, **given}, dialect, True)
+        else:
+            self._set(slot, given, dialect, False)
+        self._asked[slot] = {name: value for name, value in asked.items() if value is not None}
 
-    def _value(self, name: str, value: Any) -> Any:
-        """One checked value, as the arrays take it."""
-        if isinstance(value, bool) or not hasattr(value, "__index__" if _DTYPES[name] != "float32" else "__float__"):
-            raise TypeError(f"{name} is {value!r}: must be a number")
-        if _DTYPES[name] == "float32":
-            value = float(value)
-            if value != value or (name == "temperature" and value < 0):
-                raise ValueError(f"{name} is {value}: must be {'0 or more' if name == 'temperature' else 'a number'}")
-            return value
-        value = value.__index__()
-        if _DTYPES[name] == "int32":
-            return max(-(2**31), min(2**31 - 1, value))
-        if not -(2**63) <= value < 2**64:
-            raise ValueError(f"{name} is {value}: must be within 64 bits")
-        value %= 2**64
-        if self._on_gpu and getattr(self._arrays[name], "is_cuda", False) and value >= 2**63:
-            value -= 2**64  # torch holds the bits in int64
-        return value
+    def _set(self, slot: int, given: Dict[str, Any], dialect: Optional[str], fresh: bool) -> None:
+        if dialect is None:
+            for name in given:
+                if name not in _KNOWN:
+                    raise TypeError(f"no such parameter: {name}")
+        elif dialect not in DIALECTS:
+            raise ValueError(f"dialect is {dialect!r}: must be one of {', '.join(DIALECTS)}")
+        self._pool.set(slot, given, -1 if dialect is None else DIALECTS[dialect], fresh)
+
+    @staticmethod
+    def _beside(params: Dict[str, Any]) -> Dict[str, Any]:
+        """Parameters that the arrays do not hold."""
+        return {name: plain(value) for name, value in params.items() if name not in _DTYPES}
 
     def remove(self, slot: int) -> None:
         """The request is done: its slot is free for another."""
         self._check(slot)
-        self._used[slot] = 0
+        self._asked[slot] = None
         self._free.append(slot)
+        if self._requests is not None:
+            self._requests.use(slot, False)
+
+    def fork(self, slot: int, **params: Any) -> int:
+        """A slot for a copy of a request: what it asks for, and has said. `params` differ, the seed above all."""
+        asked = self._check(slot)
+        if self._requests is None:
+            return self.add(**{**self.get(slot), **params})
+        if not self._free:
+            raise ValueError(f"all {self.slots} slots are taken: remove() a request first")
+        new = self._free[-1]
+        self._requests.copy(slot, new)
+        self._asked[new] = dict(asked)
+        try:
+            self.set(new, **params)
+        except BaseException:
+            self._asked[new] = None
+            raise
+        if self._after > 1:
+            self._requests.change("fork", [slot], [new], None, 1)
+        self._free.pop()
+        self._requests.use(new, True)
+        return new
 
     def get(self, slot: int) -> Dict[str, Any]:
-        """A request's parameters and position: what add() takes to go on elsewhere. (On a GPU this waits.)"""
-        self._check(slot)
-        found = {name: self._arrays[name][slot] for name in _NAMES}
-        found = {name: value.item() if hasattr(value, "item") else value for name, value in found.items()}
-        return {name: value % 2**64 if _DTYPES[name] == "uint64" else value for name, value in found.items()}
+        """What a request asks for, and its position: what add() takes to go on elsewhere. (On a GPU this waits.)"""
+        return {**self._check(slot), **dict(zip(_DTYPES, self._pool.get(slot)))}
 
-    def _check(self, slot: int) -> None:
-        if not 0 <= slot < self.slots or not self._used[slot]:
+    def _check(self, slot: int) -> Dict[str, Any]:
+        asked = self._asked[slot] if 0 <= slot < self.slots else None
+        if asked is None:
             raise ValueError(f"slot {slot} has no request")
+        return asked
+
+    # ---- histories ---------------------------------------------------------------------------------------
+
+    def _histories(self, slot: int) -> Any:
+        self._check(slot)
+        if self._after == 1:
+            raise ValueError("there are no histories: make the sampler with vocab= and history_max=")
+        return self._requests
+
+    def set_prompt(self, slot: int, tokens: Any) -> None:
+        """A request's prompt. Its history is then these tokens and nothing else."""
+        change(self._histories(slot), "prompt", slot, tokens)
+
+    def accept(self, slot: int, tokens: Any) -> None:
+        """Tokens of the output that were drawn elsewhere, as by verify(); the position advances with them. A -1 ends them."""
+        requests = self._histories(slot)
+        before = len(requests.history(slot)[0])
+        change(requests, "accept", slot, tokens)
+        self._move(requests, slot, len(requests.history(slot)[0]) - before)
+
+    def truncate(self, slot: int, count: int) -> None:
+        """Takes back the last tokens of the output; the position goes back with them."""
+        requests = self._histories(slot)
+        requests.change("truncate", [slot], None, [count], 0)
+        self._move(requests, slot, -count)
+
+    def reset(self, slot: int) -> None:
+        """Empties a request's history and begins at position 0; what it asks for stays."""
+        requests = self._histories(slot)
+        requests.change("reset", [slot], None, None, 0)
+        requests.set(slot, {"position": 0}, -1, False)
+
+    @staticmethod
+    def _move(requests: Any, slot: int, count: int) -> None:
+        requests.set(slot, {"position": (requests.get(slot)[5] + count) % 2**64}, -1, False)
+
+    def history(self, slot: int) -> Tuple[List[int], List[int]]:
+        """(prompt, output): the tokens of a request."""
+        tokens, prompt = self._histories(slot).history(slot)
+        return tokens[:prompt], tokens[prompt:]
+
+    # ---- drawing -----------------------------------------------------------------------------------------
 
     def _call(self, logits: Array, slot: Any, out: Any, return_flags: bool, stream: Any) -> Tuple[Any, ...]:
         kind = kind_of(logits)
@@ -119,42 +248,43 @@ class Sampler:
         if on_gpu != self._on_gpu:
             raise ValueError(f"logits are on {'a GPU' if on_gpu else 'the CPU'}, the sampler is not: make it with like=logits")
         if on_gpu:
-            slot = kind.cast(slot, "int32")
+            slot = kind.cast(self._first(kind.shape(logits)) if slot is None else slot, "int32")
             stream = kind.stream(logits) if stream is None else stream
             plan = _core.plan(logits, code, -1, 0)
             workspace = self._workspaces.get(plan)
             if workspace is None:
                 workspace = self._workspaces[plan] = kind.zeros(logits, plan.device_bytes, "uint8")
-        elif isinstance(slot, (list, tuple)):
-            slot = self._slots(slot)
-        token, row_flags = _outputs(kind, logits, None, out, return_flags)
+        if out is None and not return_flags:
+            token, row_flags = kind.tokens(logits), None
+        else:
+            token, row_flags = _outputs(kind, logits, None, out, return_flags)
         return kind, logits, code, slot, token, row_flags, workspace, stream
 
-    def _slots(self, slot: Any) -> Any:
-        for s in slot:
-            self._check(s)
-        return slot
-
     def sample(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
-               out: Optional[Array] = None, return_flags: bool = False, stream: Optional[int] = None) -> Any:
-        """Draws a token for each row; row r belongs to slot[r] (None: to slot r). Then positions advance by one."""
+               out: Optional[Array] = None, return_flags: bool = False, logprobs: Optional[int] = None,
+               logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", accept: bool = True,
+               stream: Optional[int] = None) -> Any:
+        """Draws a token for each row; row r belongs to slot[r] (None: to slot r). Then positions advance by one, and the
+        tokens go to the histories, unless `accept` is False. Reports are as in raffle.sample()."""
         kind, inner, code, slot, token, row_flags, workspace, stream = self._call(logits, slot, out, return_flags, stream)
-        if slot is None:
-            slot = self._first(kind.shape(inner))
-        _core.sample(inner, self._params, None, slot, allow, token, row_flags, workspace, self.flags, code, 0, self.threads, stream,
-                     True)
+        report = told = None
+        if logprobs is not None or logprob_token_ids is not None:
+            report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
+        _core.sample(inner, self._params, self._requests, None, slot, allow, token, row_flags, workspace, self.flags, code, 0,
+                     self.threads, stream, report, self._after if accept else 1)
         if out is None:
             token = kind.finish(logits, token)
+        if told is not None:
+            told = report_finish(kind, logits, told)
+            return (token, row_flags, told) if return_flags else (token, told)
         return (token, row_flags) if return_flags else token
 
     def prepare(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                 out: Optional[Array] = None, stream: Optional[int] = None) -> _core.Call:
-        """A call to run at every step, for logits that are always in the same memory; see prepare()."""
-        kind, inner, code, slot, token, row_flags, workspace, stream = self._call(logits, slot, out, False, stream)
-        if slot is None:
-            slot = self._first(kind.shape(inner))
-        return _core.prepare(inner, self._params, None, slot, allow, token, row_flags, workspace, self.flags, code, 0,
-                             self.threads, stream, True)
+        """A call to run at every step, for logits that are always in the same memory; see raffle.prepare()."""
+        _, inner, code, slot, token, row_flags, workspace, stream = self._call(logits, slot, out, False, stream)
+        return _core.prepare(inner, self._params, self._requests, None, slot, allow, token, row_flags, workspace, self.flags, code,
+                             0, self.threads, stream, None, self._after)
 
     def _first(self, shape: Any) -> Any:
         """Slots 0 .. rows - 1."""

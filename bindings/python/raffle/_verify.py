@@ -2,8 +2,9 @@
 from typing import Any, Dict, NamedTuple, Optional
 
 from . import _core
-from ._api import Array, Floats, Integers, _on_gpu
+from ._api import _on_gpu
 from ._arrays import dtype_code, kind_of
+from ._more import Array, Floats, Integers
 
 _METHODS = {"rejection": 0, "block": 1, "match": 2, "synthetic": 3}
 
@@ -87,7 +88,7 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
     rows = kind.shape(logits)[0]
     tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
     accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")
-    _core.verify(logits, params, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
+    _core.verify(logits, params, None, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
                  requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],
                  threshold_single, threshold_sum, rate, accepted, last, None)
     return Verified(kind.finish(given, tokens.reshape(shape)), kind.finish(given, accepted), kind.finish(given, last),

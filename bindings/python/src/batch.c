@@ -11,7 +11,8 @@ int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     PyObject *ours = PyTuple_GetSlice(arguments, 0, count > 0 ? count : 0);
     if (!ours) return -1;
     a->entries = -1;
-    int good = PyArg_ParseTuple(ours, "OO!OOOOOOIiiiO", &a->logits, &PyTuple_Type, &a->params, &a->index, &a->slot, &a->allow,
+    a->reports = 0;
+    int good = PyArg_ParseTuple(ours, "OOOOOOOOOIiiiO", &a->logits, &a->params, &a->requests, &a->index, &a->slot, &a->allow,
                                 &a->token, &a->row_flags, &a->workspace, &a->flags, &a->dtype, &a->input, &a->threads,
                                 &a->stream);
     Py_DECREF(ours); /* `arguments` has the same objects */
@@ -158,15 +159,28 @@ static int slots_agree(batch *b) {
     return 0;
 }
 
-static int params_take(batch *b, const batch_arguments *a) {
-    const dl_device *device = &b->logits_view.device;
-    if (PyTuple_Size(a->params) != PARAM_COUNT) {
-        PyErr_Format(PyExc_TypeError, "params must have %d entries", PARAM_COUNT);
+/* The arrays of the requests themselves. */
+static int params_of_requests(batch *b) {
+    const requests_object *q = b->requests;
+    if (!q) {
+        PyErr_SetString(PyExc_TypeError, "params and requests are both None");
         return -1;
     }
+    b->slots = q->slots;
+    for (int i = 0; i < PARAM_COUNT; ++i) params_point(b, i, q->array[i]);
+    return requests_check(q, b->slot.data, b->rows);
+}
+
+static int params_take(batch *b, const batch_arguments *a) {
+    const dl_device *device = &b->logits_view.device;
     if (param_take(&b->slot, a->slot, "slot", PARAM_I32, b->entries, device)) return -1;
     if (b->slot.data && b->slot.scalar) {
         PyErr_SetString(PyExc_ValueError, "slot must have an entry per row");
+        return -1;
+    }
+    if (a->params == Py_None) return params_of_requests(b);
+    if (!PyTuple_Check(a->params) || PyTuple_Size(a->params) != PARAM_COUNT) {
+        PyErr_Format(PyExc_TypeError, "params must be a tuple of %d", PARAM_COUNT);
         return -1;
     }
     for (int i = 0; i < PARAM_COUNT; ++i) {
@@ -189,8 +203,8 @@ static int params_take(batch *b, const batch_arguments *a) {
     return slots_agree(b);
 }
 
-static int params_on_cpu(batch *b) {
-    for (int i = 0; i < PARAM_COUNT; ++i) {
+static int params_on_cpu(batch *b, int owned) {
+    for (int i = 0; i < PARAM_COUNT && !owned; ++i) {
         param *p = &b->param[i];
         if (p->data && p->scalar && b->slots > 1 && param_spread(p, i == PARAM_SEED, b->slots)) return -1;
         params_point(b, i, p->data);
@@ -388,6 +402,24 @@ static int workspace_take(batch *b, PyObject *object) {
     return 0;
 }
 
+/* What requests ask for beyond the arrays, if any does, and what they have said. */
+static int requests_take(batch *b, PyObject *object, raffle_plan_desc *desc) {
+    if (object == Py_None) return 0;
+    if (Py_TYPE(object) != requests_type) {
+        PyErr_Format(PyExc_TypeError, "requests must be a Requests object, not %R", (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    requests_object *q = b->requests = (requests_object *)object; /* lives as long as the caller's arguments */
+    if (!q->has_extra) return 0;
+    b->params.extra = q->extra;
+    b->params.extra_bytes = sizeof *q->extra;
+    desc->flags |= RAFFLE_PLAN_EXTRA;
+    if (!q->state.memory) return 0;
+    b->params.state = &q->state;
+    desc->history_max = q->state.history_max;
+    return 0;
+}
+
 /* ---- all together --------------------------------------------------------------------------------------------------- */
 
 static int build(batch *b, const batch_arguments *a) {
@@ -400,7 +432,9 @@ static int build(batch *b, const batch_arguments *a) {
     if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
     b->entries = a->entries >= 0 ? a->entries : b->rows;
     desc_rows(&desc, b->rows);
-    b->plan = plan_get(&desc);
+    if (requests_take(b, a->requests, &desc)) return -1;
+    if (a->reports) desc.flags |= RAFFLE_PLAN_REPORT;
+    b->plan = plan_get(&desc); /* where a backend lacks something, it says so here */
     if (!b->plan) return -1;
     b->params.flags = a->flags;
     b->threads = a->threads;
@@ -418,7 +452,7 @@ static int build(batch *b, const batch_arguments *a) {
         return -1;
     b->result.token = (int32_t *)(void *)b->token_view.data;
     b->result.row_flags = (uint32_t *)(void *)b->row_flags_view.data;
-    if (!array_on_gpu(v)) return params_on_cpu(b);
+    if (!array_on_gpu(v)) return params_on_cpu(b, a->params == Py_None);
     if (workspace_take(b, a->workspace) || params_on_gpu(b)) return -1;
     if (PyTuple_GetItem(a->params, PARAM_SEED) == Py_None && device_is_capturing(desc.device, b->launch.stream)) {
         PyErr_SetString(PyExc_ValueError, "seed is None: a captured graph would draw the same at every replay. "
@@ -481,6 +515,17 @@ static void parts_run(part *parts, int count) {
     for (int i = 1; i < started; ++i) pthread_join(parts[i].thread, NULL);
 }
 
+int batch_begin(const batch *b) {
+    if (!b->params.extra) return 0;
+    if (!requests_idle(b->requests)) return -1;
+    b->requests->running = 1;
+    return 0;
+}
+
+void batch_end(const batch *b) {
+    if (b->params.extra) b->requests->running = 0;
+}
+
 static int run_on_cpu(batch *b, batch_call call) {
     int count = b->rows < b->threads ? (b->rows ? (int)b->rows : 1) : b->threads, taken = 0;
     part one, *parts = count == 1 ? &one : calloc((size_t)count, sizeof *parts);
@@ -497,10 +542,11 @@ static int run_on_cpu(batch *b, batch_call call) {
         if (!p->launch.workspace) break;
     }
     const part *failed = NULL;
-    if (taken == count) {
+    if (taken == count && batch_begin(b) == 0) {
         Py_BEGIN_ALLOW_THREADS
         parts_run(parts, count);
         Py_END_ALLOW_THREADS
+        batch_end(b);
     }
     while (taken--) {
         plan_workspace_give(b->plan, parts[taken].launch.workspace);

@@ -103,16 +103,45 @@ void param_drop_default(param *p, double value);
  * would draw alike. 0, or -1 with an exception. */
 int param_spread(param *p, int is_seed, int64_t count);
 void param_release(param *p);
+/* One number into an entry of its type. 0, or -1 with an exception. */
+int param_number(PyObject *number, const char *name, param_type type, void *to);
 size_t param_size(param_type type);
+
+/* ---- requests.c --------------------------------------------------------------------------------- */
+
+enum { PARAM_TEMPERATURE, PARAM_TOP_K, PARAM_TOP_P, PARAM_MIN_P, PARAM_SEED, PARAM_POSITION, PARAM_COUNT };
+
+/* What requests ask for and have said, in slots. A call that reads `extra` does so without the GIL: meanwhile nothing may
+ * change, and `running` says so. */
+typedef struct requests_object {
+    PyObject_HEAD
+    int64_t slots;
+    void *array[PARAM_COUNT]; /* [slots] */
+    raffle_extra *extra;      /* [slots] */
+    PyObject **keep;          /* the memory of extra's lists */
+    char *used, *seen;        /* [slots] has a request; scratch of requests_accept_check */
+    raffle_state state;       /* memory NULL: no history */
+    int has_extra;            /* 1: some slot asked for more than the arrays hold */
+    int running;
+} requests_object;
+
+extern PyType_Spec requests_spec;
+extern PyTypeObject *requests_type;
+int requests_idle(const requests_object *q); /* 1, or 0 with an exception */
+/* Whether every row's slot has a request. 0, or -1 with an exception. */
+int requests_check(const requests_object *q, const int32_t *slot, int64_t rows);
+/* Whether a token of each row can be accepted, and then that it is: 0, or -1 with an exception. */
+int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows);
+int requests_accept(const requests_object *q, const int32_t *slot, const int32_t *token, int64_t rows);
 
 /* ---- batch.c ------------------------------------------------------------------------------------ */
 
-enum { PARAM_TEMPERATURE, PARAM_TOP_K, PARAM_TOP_P, PARAM_MIN_P, PARAM_SEED, PARAM_POSITION, PARAM_COUNT };
 enum { BATCH_THREADS_MAX = 256 };
 
 /* What every call on rows has in common: its arrays, and the library's structs that point to them. */
 typedef struct batch {
     plan_object *plan;
+    requests_object *requests; /* or NULL */
     raffle_logits logits;
     raffle_params params;
     raffle_result result;
@@ -130,7 +159,8 @@ typedef struct batch {
 
 /* The arguments of a call on rows, as Python hands them over: borrowed references, None for nothing. */
 typedef struct batch_arguments {
-    PyObject *logits, *params; /* params: a tuple in the order of PARAM_... */
+    PyObject *logits, *params; /* params: a tuple in the order of PARAM_...; None: those of the requests */
+    PyObject *requests;        /* a Requests object: its arrays where params is None, its extra and state */
     PyObject *index, *slot, *allow, *token, *row_flags, *workspace;
     unsigned int flags;
     int dtype; /* raffle_dtype that 16-bit integers are to be read as, or -1 */
@@ -138,6 +168,7 @@ typedef struct batch_arguments {
     int threads;
     PyObject *stream; /* a CUDA stream's address; None: the current one of the logits' package */
     int64_t entries;  /* requests, where parameters are theirs and not the rows'; batch_parse sets -1 */
+    int reports;      /* 1: the call has a raffle_report; batch_parse sets 0 */
 } batch_arguments;
 
 /* `more` arguments at the end belong to the caller. */
@@ -154,6 +185,10 @@ typedef raffle_status (*batch_call)(const batch *b, const raffle_launch *launch,
 /* Runs `call`: on the CPU without the GIL, on all threads the batch wants. 0, or -1 with an exception. */
 int batch_run(batch *b, batch_call call);
 
+/* Around work without the GIL: requests whose lists are read cannot be changed meanwhile. 0, or -1 with an exception. */
+int batch_begin(const batch *b);
+void batch_end(const batch *b);
+
 /* The raffle_dtype of an array; `wanted`: what 16-bit integers are to be read as, or -1. -1 with an exception. */
 int batch_dtype(const array_view *view, const char *name, int wanted);
 /* Borrows an array that lies beside the logits: on their device, with their rows, and `per_line` further axes. */
@@ -161,6 +196,20 @@ int batch_take_beside(const batch *b, PyObject *object, const char *name, int pe
 
 /* plan(logits, dtype, rows, input) -> Plan: the plan that a call on these logits uses; rows -1: theirs */
 PyObject *core_plan(PyObject *module, PyObject *arguments);
+
+/* ---- report.c ------------------------------------------------------------------------------------------------------- */
+
+enum { REPORT_ARRAYS = 9 };
+
+/* The arrays of a raffle_report, on loan. */
+typedef struct report_arrays {
+    raffle_report report;
+    array_view view[REPORT_ARRAYS];
+} report_arrays;
+
+/* `object`: None, or (raffle_point, then the arrays of raffle_report in its order, or None each). 0, or -1 with an exception. */
+int report_take(report_arrays *r, const batch *b, PyObject *object);
+void report_release(report_arrays *r);
 
 /* ---- sample.c, explain.c, probs.c -------------------------------------------------------------------------- */
 

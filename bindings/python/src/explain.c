@@ -37,16 +37,17 @@ static PyObject *explain_row(batch *b, int64_t row, int64_t top) {
     raffle_launch launch = b->launch;
     launch.workspace = e.top ? plan_workspace_take(b->plan) : NULL;
     launch.workspace_bytes = b->plan->workspace_bytes;
-    if (launch.workspace) {
+    if (launch.workspace && batch_begin(b) == 0) {
         raffle_status status;
         Py_BEGIN_ALLOW_THREADS
         status = raffle_explain(b->plan->plan, &b->logits, &b->params, row, &e, &launch, &error);
         Py_END_ALLOW_THREADS
+        batch_end(b);
         made = status ? core_raise(status, &error) : explanation_object(&e);
-        plan_workspace_give(b->plan, launch.workspace);
     } else if (!PyErr_Occurred()) {
         PyErr_NoMemory();
     }
+    if (launch.workspace) plan_workspace_give(b->plan, launch.workspace);
     free(e.top);
     return made;
 }

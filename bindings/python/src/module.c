@@ -62,7 +62,8 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
-    if (add_type(module, &plan_spec, &plan_type, "Plan") || add_type(module, &call_spec, &call_type, "Call")) {
+    if (add_type(module, &plan_spec, &plan_type, "Plan") || add_type(module, &call_spec, &call_type, "Call") ||
+        add_type(module, &requests_spec, &requests_type, "Requests")) {
         Py_DECREF(module);
         return NULL;
     }

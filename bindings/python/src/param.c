@@ -71,6 +71,11 @@ static int store_number(const param *p, PyObject *number, void *to) {
     return status;
 }
 
+int param_number(PyObject *number, const char *name, param_type type, void *to) {
+    param p = {.name = name, .type = type};
+    return store_number(&p, number, to);
+}
+
 /* ---- arrays ------------------------------------------------------------------------------------------------ */
 
 static float half_to_float(uint16_t half) {

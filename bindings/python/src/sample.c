@@ -3,6 +3,17 @@
 
 #include <string.h>
 
+/* A batch and what is to be told about it. The batch comes first: batch_run hands it back. */
+typedef struct sample_call {
+    batch batch;
+    report_arrays told;
+    int after; /* AFTER_... */
+} sample_call;
+
+/* What happens to the requests after a draw. */
+enum { AFTER_ADVANCE = 1, AFTER_ACCEPT = 2 }; /* positions by one; histories by the token */
+enum { MORE = 2 };                            /* arguments behind those of a batch: report, after */
+
 static raffle_status sample(const batch *b, const raffle_launch *launch, raffle_error *error) {
     return raffle_sample(b->plan->plan, &b->logits, &b->params, &b->result, launch, error);
 }
@@ -25,24 +36,44 @@ static int advance_check(const batch *b) {
     return !PyErr_Occurred();
 }
 
-static int sample_advance(batch *b, int advance) {
+/* Takes the arguments behind the batch's, which has been parsed. 0, or -1 with an exception. */
+static int call_build(sample_call *c, batch_arguments *a, PyObject *arguments) {
+    Py_ssize_t count = PyTuple_Size(arguments);
+    PyObject *report = PyTuple_GetItem(arguments, count - 2);
+    memset(&c->told, 0, sizeof c->told);
+    a->reports = report != Py_None;
+    if (batch_build(&c->batch, a)) return -1;
+    c->after = (int)PyLong_AsLong(PyTuple_GetItem(arguments, count - 1));
+    int wrong = PyErr_Occurred() || report_take(&c->told, &c->batch, report) || (c->after & AFTER_ADVANCE && !advance_check(&c->batch));
+    if (a->reports) c->batch.result.report = &c->told.report;
+    return wrong ? -1 : 0;
+}
+
+static void call_release(sample_call *c) {
+    report_release(&c->told);
+    batch_release(&c->batch);
+}
+
+/* Draws, then moves the requests on: all of it, or nothing. */
+static int call_draw(sample_call *c) {
+    batch *b = &c->batch;
+    int accepts = c->after & AFTER_ACCEPT && b->requests && b->requests->state.memory;
+    if (accepts && (!requests_idle(b->requests) || requests_accept_check(b->requests, b->params.slot, b->rows))) return -1;
     if (batch_run(b, sample)) return -1;
-    const char *wrong = advance ? advance_positions(b) : NULL;
+    if (accepts && requests_accept(b->requests, b->params.slot, b->result.token, b->rows)) return -1;
+    const char *wrong = c->after & AFTER_ADVANCE ? advance_positions(b) : NULL;
     if (wrong) PyErr_SetString(PyExc_RuntimeError, wrong);
     return wrong ? -1 : 0;
 }
 
-static int last_is_true(PyObject *arguments) { return PyObject_IsTrue(PyTuple_GetItem(arguments, PyTuple_Size(arguments) - 1)); }
-
-/* sample(..., advance) */
+/* sample(..., report, after) */
 PyObject *core_sample(PyObject *module, PyObject *arguments) {
     (void)module;
     batch_arguments a;
-    batch b;
-    if (batch_parse(arguments, 1, &a) || batch_build(&b, &a)) return NULL;
-    int advance = last_is_true(arguments);
-    int status = advance && !advance_check(&b) ? -1 : sample_advance(&b, advance);
-    batch_release(&b);
+    sample_call c;
+    if (batch_parse(arguments, MORE, &a)) return NULL;
+    int status = call_build(&c, &a, arguments) || call_draw(&c);
+    call_release(&c);
     if (status) return NULL;
     Py_RETURN_NONE;
 }
@@ -51,9 +82,8 @@ PyObject *core_sample(PyObject *module, PyObject *arguments) {
 
 typedef struct call_object {
     PyObject_HEAD
-    batch batch;
+    sample_call call;
     PyObject *arguments; /* the caller's objects, so that they live as long as the call */
-    int advance;         /* add 1 to every row's position after each call */
     int running;         /* guarded by the GIL: a prepared call has one set of outputs */
 } call_object;
 
@@ -62,17 +92,22 @@ PyTypeObject *call_type;
 /* A prepared call reads arrays anew at every run, so what would have to be converted is refused. */
 static int call_check(const batch *b, PyObject *call_arguments) {
     PyObject *params = PyTuple_GetItem(call_arguments, 1);
-    for (int i = 0; i < PARAM_COUNT; ++i)
+    for (int i = 0; i < PARAM_COUNT && params != Py_None; ++i)
         if (b->param[i].made && !b->param[i].scalar && array_check(PyTuple_GetItem(params, i))) {
             PyErr_Format(PyExc_TypeError, "%s: a prepared call reads arrays in place, so this one must be contiguous and %s",
                          b->param[i].name, b->param[i].type == PARAM_F32 ? "float32" : b->param[i].type == PARAM_I32 ? "int32"
                                                                                                                   : "uint64");
             return -1;
         }
-    if (b->index.made && array_check(PyTuple_GetItem(call_arguments, 2))) {
-        PyErr_SetString(PyExc_TypeError, "index: a prepared call reads it in place, so it must be contiguous and int32");
-        return -1;
-    }
+    const struct {
+        const param *made;
+        int argument;
+    } whole[] = {{&b->index, 3}, {&b->slot, 4}};
+    for (int i = 0; i < 2; ++i)
+        if (whole[i].made->made && array_check(PyTuple_GetItem(call_arguments, whole[i].argument))) {
+            PyErr_Format(PyExc_TypeError, "%s: a prepared call reads it in place, so it must be contiguous and int32", whole[i].made->name);
+            return -1;
+        }
     if (b->packed) {
         PyErr_SetString(PyExc_TypeError, "allow: a prepared call reads it in place, so give bits, as raffle.pack_mask makes them");
         return -1;
@@ -83,14 +118,13 @@ static int call_check(const batch *b, PyObject *call_arguments) {
 PyObject *core_prepare(PyObject *module, PyObject *arguments) {
     (void)module;
     batch_arguments a;
-    if (batch_parse(arguments, 1, &a)) return NULL;
+    if (batch_parse(arguments, MORE, &a)) return NULL;
     call_object *call = (call_object *)((allocfunc)PyType_GetSlot(call_type, Py_tp_alloc))(call_type, 0);
     if (!call) return NULL;
-    batch *b = &call->batch;
+    batch *b = &call->call.batch;
     Py_INCREF(arguments);
     call->arguments = arguments;
-    call->advance = last_is_true(arguments);
-    if (batch_build(b, &a) || call_check(b, arguments) || (call->advance && !advance_check(b))) {
+    if (call_build(&call->call, &a, arguments) || call_check(b, arguments)) {
         Py_DECREF((PyObject *)call);
         return NULL;
     }
@@ -109,7 +143,7 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
 
 static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) {
     call_object *call = (call_object *)self;
-    batch *b = &call->batch;
+    batch *b = &call->call.batch;
     if (words && PyDict_Size(words)) {
         PyErr_SetString(PyExc_TypeError, "a prepared call takes no keywords");
         return NULL;
@@ -124,11 +158,15 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
         else if (!b->stream_given) array_current_stream(b->logits_object, b->logits_view.device, (void **)&b->launch.stream);
         if (PyErr_Occurred()) return NULL;
     }
+    if (b->requests && b->requests->has_extra && !b->params.extra) {
+        PyErr_SetString(PyExc_RuntimeError, "a request has come that asks for more than those at the time of prepare(): prepare again");
+        return NULL;
+    }
     call->running = 1;
-    int status = sample_advance(b, call->advance);
+    int status = call_draw(&call->call);
     call->running = 0;
     if (status) return NULL;
-    PyObject *token = PyTuple_GetItem(call->arguments, 5);
+    PyObject *token = PyTuple_GetItem(call->arguments, 6);
     Py_INCREF(token);
     return token;
 }
@@ -137,7 +175,7 @@ static void call_dealloc(PyObject *self) {
     call_object *call = (call_object *)self;
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    batch_release(&call->batch);
+    call_release(&call->call);
     Py_CLEAR(call->arguments);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);

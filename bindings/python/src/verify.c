@@ -147,7 +147,7 @@ PyObject *core_verify(PyObject *module, PyObject *arguments) {
     batch_arguments a;
     verify_call c;
     PyObject *drafts, *first, *parent, *logits, *probs, *params, *accepted, *last, *path;
-    long long requests, each;
+    long long requests = 0, each;
     int method;
     unsigned flags;
     memset(&c, 0, sizeof c);

@@ -17,13 +17,13 @@ def resident():
         return int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def grows(function):
-    """Bytes that the process grew by in CALLS calls, after a warm-up."""
-    for _ in range(CALLS // 10):
+def grows(function, calls=CALLS):
+    """Bytes that the process grew by in these calls, after a warm-up."""
+    for _ in range(calls // 10):
         function()
     gc.collect()
     before = resident()
-    for _ in range(CALLS):
+    for _ in range(calls):
         function()
     gc.collect()
     return resident() - before
@@ -53,6 +53,34 @@ def plain():
                          ids=["sample", "library error", "list error", "out error", "item error"])
 def test_no_leak(make):
     assert grows(make()) < 2**20  # a leak of one object in each call would be 3 MiB and more
+
+
+def asks():
+    logits = np.zeros((2, 16), np.float32)
+    return lambda: raffle.sample(logits, seed=1, logit_bias={1: 2.0}, bad_words_token_ids=[[1, 2]], repetition_penalty=[1.1, 1.2],
+                                 output_token_ids=[[1], [2, 3]], logprobs=2, logprob_token_ids=[3])
+
+
+def test_no_leak_of_requests():
+    assert grows(asks()) < 2**20
+
+
+def test_no_leak_of_a_sampler():
+    """Requests come, speak and go; some are refused."""
+    sampler = raffle.Sampler(4, vocab=16, history_max=32)
+    logits = np.zeros((1, 16), np.float32)
+
+    def call():
+        slot = sampler.add(seed=1, allowed_token_ids=[1, 2, 3], logit_bias={1: 1.0}, repetition_penalty=1.2)
+        sampler.set_prompt(slot, [1, 2])
+        sampler.sample(logits, [slot], logprobs=1)
+        sampler.set(slot, banned_token_ids=[2])
+        with pytest.raises(ValueError):
+            sampler.set(slot, banned_token_ids=[99])
+        sampler.remove(sampler.fork(slot, seed=2))
+        sampler.remove(slot)
+
+    assert grows(call, CALLS // 5) < 2**20
 
 
 def test_no_leak_of_prepared_calls():
@@ -165,6 +193,39 @@ def test_one_prepared_call_in_two_threads():
     assert not wrong
     assert errors or refused
     assert all("running in another thread" in text for text in errors + refused)
+
+
+def test_requests_that_change_while_they_are_drawn_for():
+    """Another thread that sets, accepts or draws meanwhile is told so; what it would have freed is still there."""
+    rows = np.random.default_rng(0).normal(size=(200, 20000)).astype(np.float32)
+    sampler = raffle.Sampler(200, vocab=20000, history_max=64)
+    slots = [sampler.add(seed=s, banned_token_ids=list(range(1000)), presence_penalty=0.5) for s in range(200)]
+    done, refused, wrong = [], [], []
+
+    def work():
+        for _ in range(5):
+            try:
+                wrong.extend(t for t in sampler.sample(rows, slots) if not 500 <= t < 20000)
+            except RuntimeError as error:
+                refused.append(str(error))
+        done.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    changes = [lambda: sampler.set(0, banned_token_ids=list(range(500))), lambda: sampler.accept(1, [1500]),
+               lambda: sampler.set_prompt(2, [3]), lambda: sampler.sample(rows[:1], [3])]
+    turn = 0
+    while not done:
+        try:
+            changes[turn % 4]()
+        except RuntimeError as error:
+            refused.append(str(error))
+        except ValueError as error:  # a history that is full by now
+            assert "full" in str(error) or "history" in str(error), error
+            sampler.reset(1) if turn % 4 == 1 else sampler.reset(3)
+        turn += 1
+    thread.join()
+    assert not wrong and refused and set(refused) == {"these requests are being drawn for in another thread"}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

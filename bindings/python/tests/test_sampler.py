@@ -58,7 +58,7 @@ def test_without_slots_row_r_is_slot_r(logits):
     assert (sampler.sample(logits) == raffle.sample(logits, seed=[0, 1, 2, 3])).all()
     assert (sampler.sample(logits[:2]) == raffle.sample(logits[:2], seed=[0, 1], position=1)).all()
     assert [sampler.get(s)["position"] for s in range(4)] == [2, 2, 1, 1]
-    with pytest.raises(ValueError, match="logits have 5 rows"):
+    with pytest.raises(ValueError, match="slot 4 has no request"):
         sampler.sample(np.zeros((5, 8), np.float32))
 
 
@@ -83,10 +83,10 @@ def test_a_failed_step_advances_nothing(logits):
 
 
 @pytest.mark.parametrize("words, error, sentence", [
-    (dict(temperature=-1), ValueError, "temperature is -1.0: must be 0 or more"),
+    (dict(temperature=-1), ValueError, "temperature is -1: must be 0 or more"),
     (dict(temperature=float("nan")), ValueError, "temperature is nan"),
-    (dict(top_p="x"), TypeError, "top_p is 'x'"),
-    (dict(top_k=1.5), TypeError, "top_k is 1.5"),
+    (dict(top_p="x"), TypeError, "top_p must be a number"),
+    (dict(top_k=1.5), TypeError, "top_k must be an integer"),
     (dict(seed=2**64), ValueError, "seed is"),
     (dict(temp=1), TypeError, "no such parameter: temp"),
     (dict(top_k=True), TypeError, "top_k is True"),
@@ -102,3 +102,193 @@ def test_wrong_requests(words, error, sentence):
     assert sampler.get(slot) == before
     with pytest.raises(ValueError):
         raffle.Sampler(0)
+
+
+# ---- what else requests ask for, and what they have said ----------------------------------------------------------
+
+ASKED = [dict(seed=1, repetition_penalty=1.4, no_repeat_ngram_size=2), dict(seed=2, frequency_penalty=1.5, logit_bias={3: 4.0}),
+         dict(seed=3, temperature=0.5, stop_token_ids=[0, 1, 2], min_tokens=4), dict(seed=4, top_k=40)]
+PROMPTS = [[5, 6, 7, 5], [], [1], [700, 2, 2]]
+
+
+def loop(sampler, slots, logits, steps):
+    """The tokens of a loop whose logits prefer what was said before."""
+    texts = [[] for _ in slots]
+    for _ in range(steps):
+        rows = logits.copy()
+        for row, text in zip(rows, texts):
+            row[text[-3:]] += 6
+        for text, token in zip(texts, sampler.sample(rows, slots)):
+            text.append(int(token))
+    return texts
+
+
+def alone(asked, prompt, row, steps):
+    """The same request by plain calls that are told its whole text."""
+    text = []
+    for position in range(steps):
+        logits = row.copy()
+        logits[text[-3:]] += 6
+        words = dict(prompt_token_ids=prompt, output_token_ids=text) if len(asked) > 2 else {}
+        text.append(int(raffle.sample(logits, position=position, **asked, **words)))
+    return text
+
+
+def test_a_loop_with_histories(logits):
+    sampler = raffle.Sampler(9, vocab=VOCAB, history_max=64)
+    slots = [sampler.add(**a) for a in ASKED]
+    for slot, prompt in zip(slots, PROMPTS):
+        sampler.set_prompt(slot, np.array(prompt, int))
+    texts = loop(sampler, slots, logits, 12)
+    assert texts == [alone(a, p, row, 12) for a, p, row in zip(ASKED, PROMPTS, logits)]
+    assert [sampler.history(s) for s in slots] == list(zip(PROMPTS, texts))
+    assert [sampler.get(s)["position"] for s in slots] == [12] * 4
+    assert sampler.get(slots[1])["logit_bias"] == {3: 4.0}
+
+
+def test_prepared_with_histories(logits):
+    sampler, twin = (raffle.Sampler(4, vocab=VOCAB, history_max=64) for _ in range(2))
+    slots = [sampler.add(**a) for a in ASKED]
+    assert slots == [twin.add(**a) for a in ASKED]
+    call = twin.prepare(logits, slots)
+    for _ in range(6):
+        assert (call() == sampler.sample(logits, slots)).all()
+    assert [twin.history(s) for s in slots] == [sampler.history(s) for s in slots]
+
+
+def test_a_prepared_call_does_not_overlook_a_newcomer(logits):
+    sampler = raffle.Sampler(2)
+    call = sampler.prepare(logits[:1], [sampler.add(seed=1)])
+    call()
+    sampler.add(banned_token_ids=[1])
+    with pytest.raises(RuntimeError, match="prepare again"):
+        call()
+
+
+def test_fork_truncate_accept_reset(logits):
+    sampler = raffle.Sampler(4, vocab=VOCAB, history_max=64)
+    slot = sampler.add(**ASKED[0])
+    sampler.set_prompt(slot, PROMPTS[0])
+    text = loop(sampler, [slot], logits[:1], 5)[0]
+    twin = sampler.fork(slot)
+    assert sampler.get(twin) == sampler.get(slot) and sampler.history(twin) == sampler.history(slot)
+    other = sampler.fork(slot, seed=77, repetition_penalty=None)
+    assert sampler.get(other)["seed"] == 77 and "repetition_penalty" not in sampler.get(other)
+    assert len(set(sampler.sample(logits[[0, 0]], [slot, twin]).tolist())) == 1
+    sampler.truncate(slot, 3)  # one of them the draw above
+    assert sampler.history(slot) == (PROMPTS[0], text[:3]) and sampler.get(slot)["position"] == 3
+    sampler.accept(slot, [9, 8, -1, 4])
+    assert sampler.history(slot)[1] == [*text[:3], 9, 8] and sampler.get(slot)["position"] == 5
+    sampler.reset(slot)
+    assert sampler.history(slot) == ([], []) and sampler.get(slot)["position"] == 0
+    sampler.set_prompt(slot, PROMPTS[0])
+    assert loop(sampler, [slot], logits[:1], 5)[0] == text
+    assert sampler.history(twin)[1][:5] == text  # the copy is one
+    with pytest.raises(ValueError):
+        sampler.fork(slot, frequency_penalty=9)
+    sampler.fork(slot)
+    with pytest.raises(ValueError, match="all 4 slots are taken"):
+        sampler.fork(slot)
+
+
+def test_a_slot_starts_anew(logits):
+    """Nothing of a request is left in its slot when another gets it."""
+    sampler = raffle.Sampler(1, vocab=VOCAB, history_max=32)
+    sampler.add(**ASKED[1], banned_token_ids=list(range(5, 800)))
+    sampler.set_prompt(0, [1, 2])
+    sampler.sample(logits[:1])
+    sampler.remove(0)
+    with pytest.raises(ValueError, match="slot 0 has no request"):
+        sampler.history(0)
+    assert sampler.add(seed=4, top_k=40) == 0
+    assert sampler.history(0) == ([], [])
+    assert sampler.get(0) == dict(temperature=1.0, top_k=40, top_p=1.0, min_p=0.0, seed=4, position=0)
+    assert sampler.sample(logits[:1])[0] == raffle.sample(logits[0], seed=4, top_k=40)
+
+
+def test_reports_of_a_sampler(logits):
+    sampler = raffle.Sampler(4, vocab=VOCAB, history_max=64)
+    slots = [sampler.add(**{**a, "position": 2}) for a in ASKED[1:2]]
+    sampler.accept(slots[0], [3, 3])
+    tokens, flags, told = sampler.sample(logits[:1], slots, logprobs=4, logprob_token_ids=[3], logprobs_mode="tempered_logprobs",
+                                         return_flags=True)
+    alone, same = raffle.sample(logits[:1], position=4, logprobs=4, logprob_token_ids=[3], logprobs_mode="tempered_logprobs",
+                                output_token_ids=[[3, 3]], **ASKED[1])
+    assert tokens.tolist() == alone.tolist() and flags.tolist() == [0]
+    for name in told._fields[:-1]:
+        assert getattr(told, name).tobytes() == getattr(same, name).tobytes(), name
+
+
+def test_dialects(logits):
+    sampler = raffle.Sampler(4, vocab=VOCAB, history_max=32)
+    llama = sampler.add(dialect="llama.cpp", seed=5, temp=0.6, repeat_penalty=1.2, repeat_last_n=8)
+    ours = dict(seed=5, temperature=0.6, top_k=40, top_p=0.95, min_p=0.05, repetition_penalty=1.2, repeat_last_n=8,
+                flags=raffle.FILTERS_FIRST | raffle.MIN_P_LAST | raffle.COUNT_PROMPT)
+    same = sampler.add(**ours)
+    assert len({tuple(t) for t in loop(sampler, [llama, same], np.stack([logits[0]] * 2), 10)}) == 1
+    sampler.remove(same)
+    moved = sampler.add(**sampler.get(llama))
+    assert sampler.get(moved) == sampler.get(llama)
+    openai = sampler.add(dialect="openai", temperature=1.5, presence_penalty=-1, logit_bias={"7": 100}, seed=1, top_logprobs=3)
+    sampler.set_prompt(openai, [1])
+    assert sampler.add(**sampler.get(openai)) != openai
+    for words, sentence in ((dict(dialect="openai", logit_bias={1: 101}), "must be -100 to 100"),
+                            (dict(dialect="openai", repetition_penalty=1.1), "repetition_penalty: OpenAI has no such parameter"),
+                            (dict(dialect="llama.cpp", mirostat=2), "mirostat is 2: raffle does not do that"),
+                            (dict(dialect="gpt"), "dialect is 'gpt': must be one of vllm, openai, llama.cpp")):
+        sampler = raffle.Sampler(1, vocab=VOCAB, history_max=8)
+        with pytest.raises(ValueError, match=sentence):
+            sampler.add(**words)
+        assert sampler.add() == 0
+
+
+def test_changes_of_a_request(logits):
+    sampler = raffle.Sampler(1, vocab=VOCAB)
+    slot = sampler.add(seed=1, banned_token_ids=[1, 2], top_n_sigma=1.5)
+    sampler.set(slot, logit_bias={4: 1.0}, top_k=9)
+    words = dict(seed=1, banned_token_ids=[1, 2], top_n_sigma=1.5, logit_bias={4: 1.0}, top_k=9)
+    assert sampler.sample(logits[:1])[0] == raffle.sample(logits[0], **words)
+    sampler.set(slot, banned_token_ids=None, top_n_sigma=0)
+    assert "banned_token_ids" not in sampler.get(slot)
+    assert sampler.sample(logits[:1])[0] == raffle.sample(logits[0], seed=1, logit_bias={4: 1.0}, top_k=9, position=1)
+    before = sampler.get(slot)
+    for words in (dict(banned_token_ids=[VOCAB]), dict(logit_bias={1: float("nan")}), dict(typical_p=2), dict(min_tokens=2)):
+        with pytest.raises(ValueError):
+            sampler.set(slot, top_k=3, **words)
+        assert sampler.get(slot) == before
+    assert sampler.sample(logits[:1])[0] == raffle.sample(logits[0], seed=1, logit_bias={4: 1.0}, top_k=9, position=2)
+
+
+def test_wrong_histories(logits):
+    none = raffle.Sampler(2)
+    none.add()
+    for change in (lambda s: s.set_prompt(0, [1]), lambda s: s.accept(0, [1]), lambda s: s.truncate(0, 1), lambda s: s.reset(0),
+                   lambda s: s.history(0)):
+        with pytest.raises(ValueError, match="there are no histories"):
+            change(none)
+    sampler = raffle.Sampler(3, vocab=VOCAB, history_max=4)
+    slot, other = sampler.add(seed=1, presence_penalty=1), sampler.add(seed=2)
+    for wrong in ([VOCAB], [-2], [1, 2, 3, 4, 5]):
+        with pytest.raises(ValueError):
+            sampler.set_prompt(slot, wrong)
+    with pytest.raises(TypeError):
+        sampler.set_prompt(slot, ["x"])
+    with pytest.raises(ValueError):
+        sampler.truncate(slot, 1)
+    assert sampler.history(slot) == ([], []) and sampler.get(slot)["position"] == 0
+    with pytest.raises(ValueError, match="slot 0 of row 1 is out of range, or in this call twice"):
+        sampler.sample(logits[:2], [slot, slot])
+    assert sampler.history(slot) == ([], [])
+    sampler.set_prompt(other, [1, 2, 3, 4])
+    out = np.full(2, 9, np.int32)
+    with pytest.raises(ValueError, match="slot 1 of row 1 has a full history"):
+        sampler.sample(logits[:2], [slot, other], out=out)
+    assert out.tolist() == [9, 9] and sampler.history(slot) == ([], []) and sampler.get(slot)["position"] == 0
+    sampler.sample(logits[:2], [slot, other], accept=False)
+    assert sampler.history(other)[0] == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="state.vocab is 800: the plan's is 5"):
+        sampler.sample(np.zeros((1, 5), np.float32), [slot])
+    for words in (dict(vocab=-1), dict(history_max=5), dict(vocab=10, history_max=-1), dict(vocab=2**22, history_max=5),
+                  dict(vocab=10, history_max=2**21)):
+        with pytest.raises(ValueError):
+            raffle.Sampler(2, **words)

@@ -133,3 +133,20 @@ def test_compile_draws_anew():
     compiled = torch.compile(lambda x: raffle.torch.sample(x), backend="aot_eager", fullgraph=True)
     flat = torch.zeros(16, 10000)
     assert len({tuple(compiled(flat).tolist()) for _ in range(5)}) == 5
+
+
+def test_requests_and_reports():
+    """Penalties, bans and reports of tensors are those of numpy, and come back as tensors."""
+    logits = torch.randn(3, 200, generator=torch.Generator().manual_seed(1))
+    words = dict(seed=1, logprobs=2, output_token_ids=torch.tensor([[1, 2], [3, 3], [4, 5]]),
+                 repetition_penalty=torch.tensor([1.1, 1.5, 1.9]), banned_token_ids=[7], logprobs_mode="processed_logprobs")
+    token, told = raffle.sample(logits, logprob_token_ids=torch.tensor([3, 2**40]), **words)
+    same, wanted = raffle.sample(logits.numpy(), logprob_token_ids=[3, 2**40], **words)
+    assert token.tolist() == same.tolist()
+    for name, array in zip(told._fields[:-1], told):
+        assert isinstance(array, torch.Tensor) and array.numpy().tobytes() == getattr(wanted, name).tobytes(), name
+    with pytest.raises(TypeError, match="logprob_token_ids has dtype torch.float32"):
+        raffle.sample(logits, seed=1, logprob_token_ids=torch.tensor([1.5]))
+    sampler = raffle.Sampler(1, like=logits, vocab=200, history_max=8)
+    slot = sampler.add(seed=1, presence_penalty=1.0)
+    assert isinstance(sampler.sample(logits[:1], [slot], logprobs=0)[1].logprob, torch.Tensor)

@@ -1,0 +1,62 @@
+/* report.c - the arrays of a raffle_report: log-probabilities, ranks and entropy of each row. */
+#include "core.h"
+
+#include <string.h>
+
+/* In the order of the tuple. `count`: the field that has the length of the last axis, or 0 where there is none. */
+static const struct {
+    const char *name;
+    size_t field, count;
+    int code, per_line, written;
+} arrays[REPORT_ARRAYS] = {
+    {"logprob", offsetof(raffle_report, chosen), 0, DL_FLOAT, 0, 1},
+    {"rank", offsetof(raffle_report, rank), 0, DL_INT, 0, 1},
+    {"entropy", offsetof(raffle_report, entropy), 0, DL_FLOAT, 0, 1},
+    {"top_tokens", offsetof(raffle_report, top_token), offsetof(raffle_report, top_count), DL_INT, 1, 1},
+    {"top_logprobs", offsetof(raffle_report, top), offsetof(raffle_report, top_count), DL_FLOAT, 1, 1},
+    {"logprob_token_ids", offsetof(raffle_report, given), offsetof(raffle_report, given_count), DL_INT, 1, 0},
+    {"given_logprobs", offsetof(raffle_report, given_logprob), offsetof(raffle_report, given_count), DL_FLOAT, 1, 1},
+    {"given_ranks", offsetof(raffle_report, given_rank), offsetof(raffle_report, given_count), DL_INT, 1, 1},
+    {"all_logprobs", offsetof(raffle_report, all), 0, DL_FLOAT, 1, 1},
+};
+
+static int array_of(report_arrays *r, const batch *b, PyObject *object, int which) {
+    char text[32];
+    array_view *v = &r->view[which];
+    const char *name = arrays[which].name;
+    char *report = (char *)&r->report;
+    if (object == Py_None) return 0;
+    if (batch_take_beside(b, object, name, arrays[which].per_line, arrays[which].written, v)) return -1;
+    if (!array_is(v, arrays[which].code, 32)) {
+        PyErr_Format(PyExc_TypeError, "%s has dtype %s: must be %s", name, array_dtype_name(v->dtype, text, sizeof text),
+                     arrays[which].code == DL_INT ? "int32" : "float32");
+        return -1;
+    }
+    int32_t wide = arrays[which].per_line ? (int32_t)v->shape[v->ndim - 1] : 0, before = 0;
+    int whole = !arrays[which].count && wide; /* of the vocabulary */
+    if (arrays[which].count) memcpy(&before, report + arrays[which].count, sizeof before);
+    if (!array_is_contiguous(v) || (before && before != wide) || (whole && wide != b->plan->desc.vocab)) {
+        PyErr_Format(PyExc_ValueError, "%s must be contiguous, and as long as its neighbours", name);
+        return -1;
+    }
+    if (arrays[which].count) memcpy(report + arrays[which].count, &wide, sizeof wide);
+    memcpy(report + arrays[which].field, &v->data, sizeof v->data);
+    return 0;
+}
+
+int report_take(report_arrays *r, const batch *b, PyObject *object) {
+    memset(r, 0, sizeof *r);
+    r->report = raffle_report_init();
+    if (object == Py_None) return 0;
+    if (!PyTuple_Check(object) || PyTuple_Size(object) != 1 + REPORT_ARRAYS) {
+        PyErr_Format(PyExc_TypeError, "report must be a tuple of %d", 1 + REPORT_ARRAYS);
+        return -1;
+    }
+    r->report.point = (int32_t)PyLong_AsLong(PyTuple_GetItem(object, 0));
+    for (int i = 0; i < REPORT_ARRAYS && !PyErr_Occurred(); ++i) array_of(r, b, PyTuple_GetItem(object, 1 + i), i);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+void report_release(report_arrays *r) {
+    for (int i = 0; i < REPORT_ARRAYS; ++i) array_release(&r->view[i]);
+}
