@@ -22,6 +22,10 @@ raffle_status raffle_take(void *to, size_t known, size_t least, const void *from
     uint32_t size = 0;
     if (!from) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is NULL", name);
     memcpy(&size, from, sizeof size);
+    if (size == known) { /* as nearly always */
+        memcpy(to, from, known);
+        return RAFFLE_OK;
+    }
     if (size < least || size > 4096)
         return raffle_fail(error, RAFFLE_E_STRUCT, -1, "%s.size is %u: make the struct with %s_init()", name, size, name);
     for (size_t i = known; i < size; ++i)

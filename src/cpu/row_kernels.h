@@ -102,14 +102,43 @@ RAFFLE_FN void row_extent(const cpu_row *row, const cpu_scratch *s, listing *l, 
     l->most = v_peak(most);
 }
 
+/* Appends the tokens of a whole group between the list's ends, and counts those above. */
+RAFFLE_FN void group_between(const cpu_row *row, const cpu_scratch *s, int64_t g, listing *l, int kind) {
+    int64_t at = (int64_t)l->count < l->room ? (int64_t)l->count : l->room, listed = 0, larger = 0;
+    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += V_LANES) {
+        vf x = read_full(row, i, kind);
+        vm above = v_gt(x, v_set(l->high)), in = v_without(v_gt(x, v_set(l->low)), above);
+        larger += __builtin_popcount(v_bits(above));
+        listed += v_pack(s->list_x + at + listed, s->list_id + at + listed, x, (int32_t)i, in);
+    }
+    l->count += (uint64_t)listed;
+    l->above_count += (uint64_t)larger;
+}
+
+/* Lists the tokens between the ends and leaves the tickets of what is above in mass[], group by group: memory is read once
+ * for both. */
+RAFFLE_FN void row_split(const work *k, const weighing *w, listing *l, int kind) {
+    const cpu_row row = *k->row;
+    const cpu_scratch s = *k->scratch;
+    const float least = cut_above(l->low).low;
+    memset(s.mass, 0, (size_t)s.groups * sizeof *s.mass);
+    for (int64_t g = next_group(&s, 0, least); g < s.groups; g = next_group(&s, g + 1, least)) {
+        const int32_t group = (int32_t)g;
+        if (group_whole(&row, g)) group_between(&row, &s, g, l, kind);
+        else groups_list(&row, &s, &group, 1, l, kind);
+        if (s.peak[g] > l->high) s.mass[g] = group_kept(&row, &s, w, g, cut_above(l->high), kind);
+        l->above_tickets += s.mass[g];
+    }
+}
+
 /* Lists the tokens with low < logit <= high. If there is a high, mass[] holds the tickets above it. */
 RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float high, int kind) {
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
     listing l = {low, high, PLUS_INF, MINUS_INF, 0, s.list_max - GROUP - V_LANES, 0, 0, 0, 0};
     state_clear(k->state);
-    if (high < PLUS_INF) l.above_tickets = row_weigh_kept(k, w, cut_above(high), kind);
-    row_list_all(&row, &s, cut_above(low).low, &l, kind);
+    if (high < PLUS_INF) row_split(k, w, &l, kind);
+    else row_list_all(&row, &s, cut_above(low).low, &l, kind);
     l.complete = l.count <= (uint64_t)l.room;
     l.tickets = list_weigh(&s, l.complete ? (int64_t)l.count : l.room, w);
     if (l.complete) {
@@ -137,12 +166,12 @@ RAFFLE_FN listing row_sketch(const work *k, const weighing *w, int kind) {
 }
 
 /* The id of the count-th token that equals `value`, from the lowest id; INT32_MAX if there are fewer. */
-RAFFLE_FN int32_t row_tie(const work *k, float value, uint64_t count, int kind) {
+static int32_t row_tie(const work *k, float value, uint64_t count) {
     const cpu_row *row = k->row;
     const cpu_scratch *s = k->scratch;
     for (int64_t g = next_group(s, 0, value); g < s->groups; g = next_group(s, g + 1, value)) {
         for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
-            uint32_t equal = v_bits(v_eq(read_group(row, i, 0, kind), v_set(value)));
+            uint32_t equal = v_bits(v_eq(read_group(row, i, 0, k->kind), v_set(value)));
             for (; equal; equal &= equal - 1)
                 if (--count == 0) return (int32_t)(i + __builtin_ctz(equal));
         }
@@ -153,14 +182,14 @@ RAFFLE_FN int32_t row_tie(const work *k, float value, uint64_t count, int kind) 
 /* ---- draw ---------------------------------------------------------------------------------------- */
 
 /* The token that holds ticket number `ticket` of mass[], which row_weigh (`whole`) or row_weigh_kept made. */
-RAFFLE_FN int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole, uint64_t ticket, int kind) {
+static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole, uint64_t ticket) {
     const cpu_scratch *s = k->scratch;
     int64_t g = 0;
     for (; ticket >= s->mass[g]; ++g) ticket -= s->mass[g];
     group_ref r = group_ref_make(w, s->peak[g]);
     float x[GROUP];
     uint32_t weight[GROUP];
-    group_expand(k->row, g, &r.ref, x, weight, kind);
+    group_expand(k->row, g, &r.ref, x, weight, k->kind);
     uint64_t left = whole ? weight_of(ticket, r.below) : ticket;
     for (int32_t j = 0, first = (int32_t)(g * GROUP);; ++j) {
         uint64_t held = whole ? weight[j] : group_tickets(&r, weight[j]);
@@ -185,25 +214,9 @@ RAFFLE_FN int32_t row_draw_group(const work *k, const weighing *w, cut c, int wh
     static uint64_t name##_weigh_kept(const work *k, const weighing *w, cut c) {                                       \
         return row_weigh_kept(k, w, c, kind);                                                                          \
     }                                                                                                                  \
-    static int32_t name##_tie(const work *k, float value, uint64_t count) { return row_tie(k, value, count, kind); }   \
-    static int32_t name##_draw_group(const work *k, const weighing *w, cut c, int whole, uint64_t ticket) {            \
-        return row_draw_group(k, w, c, whole, ticket, kind);                                                           \
-    }                                                                                                                  \
-    static float name##_least(const work *k, float low) { return row_least(k, low, kind); }                            \
-    static float name##_most(const work *k, float high) { return row_most(k, high, kind); }                            \
-    static uint64_t name##_count(const work *k, cut c) { return row_count(k, c, kind); }                               \
-    static moments name##_moments(const work *k, float best, double scale) { return row_moments(k, best, scale, kind); } \
-    static uint64_t name##_surprise(const work *k, const weighing *w, float t, cut c, uint64_t *mass) {                \
-        return row_surprise(k, w, t, c, mass, kind);                                                                   \
-    }                                                                                                                  \
-    static float name##_radius(const work *k, const weighing *w, cut c, float center, quest q) {                       \
-        return row_radius(k, w, c, center, q, kind);                                                                   \
-    }                                                                                                                  \
-    static float name##_cap(const work *k, float high) { return row_cap(k, high, kind); }                              \
-    static const loops name = {name##_scan,  name##_scan_weigh, name##_list, name##_sketch,  name##_weigh,              \
-                               name##_weigh_kept, peak_bound, name##_tie, list_threshold, list_tickets,                \
-                               list_larger,  draw_list,          name##_draw_group, name##_least, name##_most,         \
-                               name##_count, name##_moments, name##_surprise, name##_radius, name##_cap};
+    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_list, name##_sketch, name##_weigh, name##_weigh_kept,  \
+                               peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, \
+                               row_least, row_most, row_count, row_moments, row_surprise, row_radius, row_cap};
 DEFINE_LOOPS(plain_f32, READ_F32)
 DEFINE_LOOPS(plain_f16, READ_F16)
 DEFINE_LOOPS(plain_bf16, READ_BF16)

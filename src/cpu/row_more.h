@@ -1,5 +1,6 @@
 /* row_more.h - the loops that few rows need: those of the filters of raffle_extra, and the copy of a row that is going
- * to be edited. Included by row_kernels.h only. */
+ * to be edited. Included by row_kernels.h only. But for the copy they are compiled once, and look at the row's kind as they
+ * read. */
 
 /* Writes the row to to[vocab], masked tokens as -inf. */
 RAFFLE_FN void row_copy(const cpu_row *row, float *to, int kind) {
@@ -12,12 +13,12 @@ RAFFLE_FN void row_copy(const cpu_row *row, float *to, int kind) {
 }
 
 /* The smallest logit that is not below `low`. */
-RAFFLE_FN float row_least(const work *k, float low, int kind) {
+static float row_least(const work *k, float low) {
     const cpu_row *row = k->row;
     vf lows = v_set(low), negated = v_set(MINUS_INF);
     for (int64_t g = next_group(k->scratch, 0, low); g < k->scratch->groups; g = next_group(k->scratch, g + 1, low)) {
         for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
-            vf x = read_group(row, i, 0, kind);
+            vf x = read_group(row, i, 0, k->kind);
             negated = v_max(v_sub(v_set(0.0f), v_select(v_ge(x, lows), x, v_set(PLUS_INF))), negated);
         }
     }
@@ -25,13 +26,13 @@ RAFFLE_FN float row_least(const work *k, float low, int kind) {
 }
 
 /* How many tokens a cut keeps. */
-RAFFLE_FN uint64_t row_count(const work *k, cut c, int kind) {
+static uint64_t row_count(const work *k, cut c) {
     const cpu_row *row = k->row;
     float x[V_LANES];
     uint64_t sum = 0;
     for (int64_t g = next_group(k->scratch, 0, c.low); g < k->scratch->groups; g = next_group(k->scratch, g + 1, c.low)) {
         for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
-            v_store(x, read_group(row, i, 0, kind));
+            v_store(x, read_group(row, i, 0, k->kind));
             for (int lane = 0; lane < V_LANES; ++lane) sum += (uint64_t)cut_keeps(c, x[lane], i + lane);
         }
     }
@@ -39,12 +40,12 @@ RAFFLE_FN uint64_t row_count(const work *k, cut c, int kind) {
 }
 
 /* Sums over all finite logits. */
-RAFFLE_FN moments row_moments(const work *k, float best, double scale, int kind) {
+static moments row_moments(const work *k, float best, double scale) {
     const cpu_row *row = k->row;
     moments m = {0, 0, 0};
     float x[V_LANES];
     for (int64_t i = 0; i < row->params.vocab; i += V_LANES) {
-        v_store(x, read_group(row, i, 0, kind));
+        v_store(x, read_group(row, i, 0, k->kind));
         for (int lane = 0; lane < V_LANES; ++lane) {
             if (!(x[lane] > MINUS_INF)) continue;
             uint64_t d = moments_term(best, x[lane], scale);
@@ -57,21 +58,21 @@ RAFFLE_FN moments row_moments(const work *k, float best, double scale, int kind)
 }
 
 /* Tokens a cut keeps of group g: their tickets, others 0. The group's maximum is not below the cut. */
-RAFFLE_FN void group_kept_tickets(const cpu_row *row, int64_t g, const group_ref *r, cut c, float *x, uint64_t *t, int kind) {
+static void group_kept_tickets(const cpu_row *row, int64_t g, const group_ref *r, cut c, float *x, uint64_t *t, int kind) {
     uint32_t weight[GROUP];
     group_expand(row, g, &r->ref, x, weight, kind);
     for (int j = 0; j < GROUP; ++j) t[j] = cut_keeps(c, x[j], g * GROUP + j) ? group_tickets(r, weight[j]) : 0;
 }
 
 /* The sum of the surprises of what a cut keeps, and of its tickets. */
-RAFFLE_FN uint64_t row_surprise(const work *k, const weighing *w, float temperature, cut c, uint64_t *mass, int kind) {
+static uint64_t row_surprise(const work *k, const weighing *w, float temperature, cut c, uint64_t *mass) {
     const cpu_scratch *s = k->scratch;
     float x[GROUP];
     uint64_t t[GROUP], sum = 0, total = 0;
     for (int64_t g = next_group(s, 0, c.low); g < s->groups; g = next_group(s, g + 1, c.low)) {
         group_ref r = group_ref_make(w, s->peak[g]);
         if (r.below >= TICKET_BITS + 32) continue;
-        group_kept_tickets(k->row, g, &r, c, x, t, kind);
+        group_kept_tickets(k->row, g, &r, c, x, t, k->kind);
         for (int j = 0; j < GROUP; ++j) {
             sum += surprise_of(w, temperature, x[j], t[j]);
             total += t[j];
@@ -83,7 +84,7 @@ RAFFLE_FN uint64_t row_surprise(const work *k, const weighing *w, float temperat
 
 /* The smallest |x - center| up to which what a cut keeps reaches the target: found digit by digit, the digits being
  * those of the distance's bits, which sort like it. If it is not reached, the largest distance there is. */
-RAFFLE_FN float row_radius(const work *k, const weighing *w, cut c, float center, quest q, int kind) {
+static float row_radius(const work *k, const weighing *w, cut c, float center, quest q) {
     enum { DIGITS = 3 };
     const uint32_t shift[DIGITS] = {20, 10, 0}, places[DIGITS] = {2048, 1024, 1024};
     const cpu_scratch *s = k->scratch;
@@ -97,7 +98,7 @@ RAFFLE_FN float row_radius(const work *k, const weighing *w, cut c, float center
         for (int64_t g = next_group(s, 0, c.low); g < s->groups; g = next_group(s, g + 1, c.low)) {
             group_ref r = group_ref_make(w, s->peak[g]);
             if (q.in_tickets && r.below >= TICKET_BITS + 32) continue;
-            group_kept_tickets(k->row, g, &r, c, x, t, kind);
+            group_kept_tickets(k->row, g, &r, c, x, t, k->kind);
             for (int j = 0; j < GROUP; ++j) {
                 if (!cut_keeps(c, x[j], g * GROUP + j)) continue;
                 uint32_t key = bits_of(typical_distance(x[j], center)), place = key >> shift[digit] & (places[digit] - 1);
@@ -114,7 +115,7 @@ RAFFLE_FN float row_radius(const work *k, const weighing *w, cut c, float center
 }
 
 /* The largest logit of group g that is not above `high`. */
-RAFFLE_FN float group_most(const cpu_row *row, int64_t g, float high, int kind) {
+static float group_most(const cpu_row *row, int64_t g, float high, int kind) {
     vf top = v_set(MINUS_INF);
     for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
         vf x = read_group(row, i, 0, kind);
@@ -123,24 +124,24 @@ RAFFLE_FN float group_most(const cpu_row *row, int64_t g, float high, int kind) 
     return v_peak(top);
 }
 
-RAFFLE_FN float row_most(const work *k, float high, int kind) {
+static float row_most(const work *k, float high) {
     const cpu_scratch *s = k->scratch;
     float best = MINUS_INF;
     for (int64_t g = 0; g < s->groups; ++g) {
         if (!(s->peak[g] > best)) continue;
-        float top = s->peak[g] > high ? group_most(k->row, g, high, kind) : s->peak[g];
+        float top = s->peak[g] > high ? group_most(k->row, g, high, k->kind) : s->peak[g];
         best = top > best ? top : best;
     }
     return best;
 }
 
 /* Forgets the tokens above `high`: each group's largest logit is now the largest of the others. Returns the row's. */
-RAFFLE_FN float row_cap(const work *k, float high, int kind) {
+static float row_cap(const work *k, float high) {
     const cpu_scratch *s = k->scratch;
     float best = MINUS_INF;
     state_clear(k->state);
     for (int64_t g = 0; g < s->groups; ++g) {
-        if (s->peak[g] > high) s->peak[g] = group_most(k->row, g, high, kind);
+        if (s->peak[g] > high) s->peak[g] = group_most(k->row, g, high, k->kind);
         best = s->peak[g] > best ? s->peak[g] : best;
     }
     return best;

@@ -316,18 +316,17 @@ RAFFLE_FN uint64_t row_weigh(const work *k, const weighing *w, int kind) {
 }
 
 /* The tickets of what a cut keeps of a whole group under a plain reference, counted token by token. Not for a cut
- * between equal logits. */
-RAFFLE_FN uint64_t group_kept(const cpu_row *row, int64_t g, const group_ref *r, cut c, int kind) {
+ * between equal logits. What is cut weighs next to nothing and is rounded away. */
+RAFFLE_FN uint64_t group_kept_plain(const cpu_row *row, int64_t g, const group_ref *r, cut c, int kind) {
     vu low = v_set_u(0);
     vf size = v_set(0.0f);
     for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += V_CHAINS * V_LANES) {
         vf x[V_CHAINS];
-        vm kept[V_CHAINS];
         for (int n = 0; n < V_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
-        for (int n = 0; n < V_CHAINS; ++n) kept[n] = v_ge(x[n], v_set(c.low));
+        for (int n = 0; n < V_CHAINS; ++n) x[n] = v_select(v_ge(x[n], v_set(c.low)), x[n], v_set(MINUS_INF));
         v_weights(x, V_CHAINS, &r->ref, 0);
-        for (int n = 0; n < V_CHAINS; ++n) low = v_add_u_where(kept[n], low, v_shift(v_round(x[n]), r->right));
-        for (int n = 0; n < V_CHAINS; ++n) size = v_add_where(kept[n], size, x[n]);
+        for (int n = 0; n < V_CHAINS; ++n) low = v_add_u(low, v_shift(v_round(x[n]), r->right));
+        for (int n = 0; n < V_CHAINS; ++n) size = v_add(size, x[n]);
     }
     return sum_resolve(v_total_u(low), v_total(size) / (float)(1ull << r->right)) << r->left;
 }
@@ -353,6 +352,14 @@ RAFFLE_FN uint64_t group_kept_any(const cpu_row *row, int64_t g, const group_ref
     return sum;
 }
 
+/* The same, the best way. */
+RAFFLE_FN uint64_t group_kept(const cpu_row *row, const cpu_scratch *s, const weighing *w, int64_t g, cut c, int kind) {
+    group_ref r = group_ref_make(w, s->peak[g]);
+    if (r.below >= TICKET_BITS + 32) return 0;
+    int usual = r.ref.kind == REF_PLAIN && group_whole(row, g) && c.tie_last == INT32_MAX && !c.capped;
+    return usual ? group_kept_plain(row, g, &r, c, kind) : group_kept_any(row, g, &r, c, kind);
+}
+
 /* Fills mass[] with each group's tickets of what a cut keeps and returns their sum. */
 RAFFLE_FN uint64_t row_weigh_kept(const work *k, const weighing *w, cut c, int kind) {
     const cpu_row *row = k->row;
@@ -361,13 +368,7 @@ RAFFLE_FN uint64_t row_weigh_kept(const work *k, const weighing *w, cut c, int k
     if (last_covers(k->state, w, c)) return last_weigh(k->state, s, c);
     state_clear(k->state);
     memset(s->mass, 0, (size_t)s->groups * sizeof *s->mass);
-    for (int64_t g = next_group(s, 0, c.low); g < s->groups; g = next_group(s, g + 1, c.low)) {
-        group_ref r = group_ref_make(w, s->peak[g]);
-        if (r.below >= TICKET_BITS + 32) continue;
-        int usual = r.ref.kind == REF_PLAIN && group_whole(row, g) && c.tie_last == INT32_MAX && !c.capped;
-        s->mass[g] = usual ? group_kept(row, g, &r, c, kind) : group_kept_any(row, g, &r, c, kind);
-        total += s->mass[g];
-    }
+    for (int64_t g = next_group(s, 0, c.low); g < s->groups; g = next_group(s, g + 1, c.low))
+        total += s->mass[g] = group_kept(row, s, w, g, c, kind);
     return total;
 }
-

@@ -20,10 +20,12 @@ typedef struct work {
     const cpu_scratch *scratch;
     struct row_state *state;
     float best; /* the row's largest logit */
+    int kind;   /* how it is read: see row_weigh.h */
 } work;
 
 /* What cut.h calls, and the scan before it. */
 typedef struct loops {
+    int kind;
     float (*scan)(const work *, int *nan);
     float (*scan_weigh)(const work *, scale, int *nan);
     listing (*list)(const work *, const weighing *, float low, float high);
@@ -157,6 +159,23 @@ static float few_threshold(const few *f, int64_t count, uint64_t above, uint64_t
     return least;
 }
 
+/* Between two orders: in the middle of their values, as logits are spread by value; but where that does not get on, in the
+ * middle of all floats between them. No token is below `least`. */
+static uint32_t order_between(uint32_t low, uint32_t high, float least, int step) {
+    float bottom = float_of_order(low);
+    uint32_t middle = order_of(0.5f * (bottom > least ? bottom : least) + 0.5f * float_of_order(high));
+    return step < 16 && middle > low && middle < high ? middle : low + (high - low) / 2;
+}
+
+static float least_of(const float *x, int64_t count) {
+    vf negated = v_set(MINUS_INF);
+    int64_t i = 0;
+    for (; i + V_LANES <= count; i += V_LANES) negated = v_max(v_sub(v_set(0.0f), v_load_f32(x + i)), negated);
+    float least = -v_peak(negated);
+    for (; i < count; ++i) least = x[i] < least ? x[i] : least;
+    return least;
+}
+
 /* The smallest value whose amount above is below the target, by bisection: on the whole list until few tokens are left
  * between the bounds, then on these; the last are compared with each other. */
 static float list_threshold(const work *k, const listing *l, quest q) {
@@ -166,8 +185,9 @@ static float list_threshold(const work *k, const listing *l, quest q) {
     int64_t count = (int64_t)l->count, over_low = count, over_high = 0; /* how many of them are above the bounds, */
     uint64_t above = q.in_tickets ? l->above_tickets : l->above_count;  /* and the amount above all of them */
     uint32_t low = order_of(l->low), high = order_of(l->high < k->best ? l->high : k->best);
+    const float least = least_of(x, count);
     few f;
-    while (high - low > 1) {
+    for (int step = 0; high - low > 1; ++step) {
         int64_t between = over_low - over_high;
         if (x == s->list_x ? between <= FEW : between <= LEAST && between < count) {
             float top = float_of_order(high);
@@ -182,7 +202,7 @@ static float list_threshold(const work *k, const listing *l, quest q) {
                 return few_threshold(&f, count, above, q.target);
             }
         }
-        uint32_t middle = low + (high - low) / 2;
+        uint32_t middle = order_between(low, high, least, step);
         float value = float_of_order(middle);
         int64_t over = tokens_above(x, count, value);
         if (above + (q.in_tickets ? tickets_above(x, t, count, value) : (uint64_t)over) < q.target) {
@@ -284,13 +304,20 @@ static int last_covers(const row_state *state, const weighing *w, cut c) {
     return within && state_fits(state, w);
 }
 
+/* Where the listed tokens with an id below `bound` end, from the i-th on. */
+static int64_t list_end(const cpu_scratch *s, int64_t i, int64_t count, int32_t bound) {
+    int lanes = V_LANES;
+    for (; lanes == V_LANES && i < count; i += lanes) lanes = v_lead_below(s->list_id + i, bound);
+    return i < count ? i : count;
+}
+
 /* Adds the listed tokens that a cut keeps to mass[] and returns the sum of mass[]. */
 static uint64_t last_weigh(row_state *state, const cpu_scratch *s, cut c) {
     uint64_t sum = state->list.above_tickets;
-    for (int64_t i = 0, count = (int64_t)state->list.count; i < count;) {
+    for (int64_t i = 0, end, count = (int64_t)state->list.count; i < count; i = end) {
         int32_t g = s->list_id[i] / GROUP;
-        uint64_t tickets = 0;
-        for (; i < count && s->list_id[i] < (g + 1) * GROUP; ++i) tickets += kept_tickets(s, i, c);
+        end = list_end(s, i, count, (g + 1) * GROUP);
+        uint64_t tickets = tickets_kept(s, i, end, c);
         s->mass[g] += tickets;
         sum += tickets;
     }
@@ -347,7 +374,7 @@ static uint64_t row_weighed(const cpu_row *row, const cpu_scratch *s, float temp
 static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
     int nan = 0;
     row_state state;
-    work k = {set, row, s, &state, MINUS_INF};
+    work k = {set, row, s, &state, MINUS_INF, set->kind};
     state_clear(&state);
     const scale all = scale_first(row);
     k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
@@ -360,7 +387,7 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
  * The groups' tickets stay from draw to draw: *weighed says that they are those of the answer. */
 static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_scratch *s, const answer *a, int *weighed) {
     row_state state;
-    work k = {set, row, s, &state, peaks_largest(s->peak, s->groups)};
+    work k = {set, row, s, &state, peaks_largest(s->peak, s->groups), set->kind};
     state_clear(&state);
     const weighing draw = weighing_make(row->params.temperature, k.best);
     const cut c = cut_of(a);

@@ -5,7 +5,7 @@
  * CALL(k, name, ...) calls a loop of the backend: in C a function pointer of the struct `work` that it defines
  * before including this file, in CUDA a member function. The loops:
  *     listing list(w, low, high)     lists the tokens with low < logit <= high
- *     listing sketch(w)              lists about a thousand tokens spread over the row
+ *     listing sketch(w)              lists about GUESS_TOKENS tokens spread over the row
  *     uint64_t weigh(w)              mass of the row; keeps each group's tickets
  *     uint64_t weigh_kept(w, c)      mass of the set a cut keeps; keeps each group's tickets
  *     float peak_bound(count, best)  a value that at least `count` tokens reach; -FLT_MAX if it knows none
@@ -97,7 +97,7 @@ CUT_FN void guess_threshold(work *k, const row_params *p, const weighing *w, que
     if (q.in_tickets) { /* estimated from below the threshold, where no single token weighs much */
         double under = (double)(mass - q.target) * share;
         wanted = (double)sketch.tickets - under;
-        slack = 0.15 * under;
+        slack = GUESS_SLACK * under;
     } else {
         wanted = (double)q.target * share;
         slack = 0.1 * wanted + 24.0;

@@ -7,7 +7,14 @@
 #include "row_types.h"
 #include "weigh.h"
 
-enum { GUESS_TOKENS = 1024 }; /* tokens looked at to guess a threshold */
+/* Tokens looked at to guess a threshold, and how far off the guess may be: about three times what chance makes of it. */
+#if defined(__CUDACC__)
+enum { GUESS_TOKENS = 1024 };
+#define GUESS_SLACK 0.15
+#else
+enum { GUESS_TOKENS = 3072 };
+#define GUESS_SLACK 0.09
+#endif
 enum { TOP_P_FIRST = 64 };    /* top-p tries the tokens of this many groups first */
 
 /* Which stages a row has. */

@@ -158,8 +158,6 @@ RAFFLE_FN vcount v_count_add(vcount sum, vf a) {
 }
 RAFFLE_FN vu v_count_low(vcount sum) { return v_add_u(sum.most, _mm256_slli_epi32(sum.over, 8)); }
 
-RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return v_add_u(a, v_where(m, b)); }
-RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return v_add(a, _mm256_and_ps(m, b)); }
 RAFFLE_FN uint32_t v_total_u(vu a) {
     __m128i q = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     q = _mm_add_epi32(q, _mm_shuffle_epi32(q, 0x4e));

@@ -138,8 +138,6 @@ typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }
 RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
-RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return _mm512_mask_add_epi32(a, m, a, b); }
-RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return _mm512_mask_add_ps(a, m, a, b); }
 RAFFLE_FN uint32_t v_total_u(vu a) { /* not _mm512_reduce_add_epi32: gcc adds its last two lanes as int */
     __m256i h = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
     __m128i q = _mm_add_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));

@@ -123,8 +123,6 @@ typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }
 RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
-RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return vaddq_u32(a, vandq_u32(m, b)); }
-RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return vaddq_f32(a, vbslq_f32(m, b, vdupq_n_f32(0.0f))); }
 RAFFLE_FN uint32_t v_total_u(vu a) { return vaddvq_u32(a); }
 RAFFLE_FN float v_total(vf a) { return vaddvq_f32(a); }
 

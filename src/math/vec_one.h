@@ -136,8 +136,6 @@ typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return sum + v_round(a); }
 RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
-RAFFLE_FN vu v_add_u_where(vm m, vu a, vu b) { return m ? a + b : a; } /* a + b in m, a elsewhere */
-RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return m ? a + b : a; }
 RAFFLE_FN uint32_t v_total_u(vu a) { return a; } /* the sum of all lanes, modulo 2^32 */
 RAFFLE_FN float v_total(vf a) { return a; }      /* the sum of all lanes, in any order */
 
