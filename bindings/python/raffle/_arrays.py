@@ -3,9 +3,11 @@
 Nothing is imported here that the caller has not imported: an array of a package means that the package is there.
 """
 import array
+import contextlib
 import importlib
 import sys
-from typing import Any, Dict
+import threading
+from typing import Any, Dict, Iterator
 
 from . import _core
 
@@ -105,6 +107,10 @@ class Kind:
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
         return self.zeros(logits, plan.device_bytes, "uint8")
 
+    def operator(self) -> Any:
+        """A context in which nothing is kept for the next call."""
+        return contextlib.nullcontext()
+
 
 class Shaped(Kind):
     """Arrays that tell shape and dtype themselves."""
@@ -150,6 +156,7 @@ class Torch(Shaped):
         self._int32 = torch.int32
         self._cpu = torch.device("cpu")  # making one takes longer than a draw
         self._workspaces: Dict[Any, Any] = {}
+        self._inside = threading.local()
         self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
 
     def gpu(self, logits: Any) -> Any:
@@ -191,10 +198,20 @@ class Torch(Shaped):
     def stream(self, logits: Any) -> Any:
         return None if self._asks else self._torch.cuda.current_stream(logits.device).cuda_stream
 
+    @contextlib.contextmanager
+    def operator(self) -> Iterator[None]:
+        """While a registered operator runs. What it allocates may come from a pool of the compiler's, which wants everything
+        back when the operator returns (inductor's CUDA graphs, in their warm-up): so nothing is kept then."""
+        self._inside.operator = True
+        try:
+            yield
+        finally:
+            self._inside.operator = False
+
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        """Cached for each stream; while a graph is captured a new one, which belongs to the graph's memory."""
+        """Cached for each stream; while a graph is captured, or in an operator, a new one, which belongs to their memory."""
         torch = self._torch
-        if torch.cuda.is_current_stream_capturing():
+        if getattr(self._inside, "operator", False) or torch.cuda.is_current_stream_capturing():
             return self.zeros(logits, plan.device_bytes, "uint8")
         return self.cached(self._workspaces, (plan, torch.cuda.current_stream(logits.device).cuda_stream), logits)
 
@@ -233,7 +250,11 @@ class Cupy(Shaped):
 
 class Jax(Shaped):
     """jax.Array. Its arrays do not change, so outputs are made elsewhere and handed over: on the CPU by numpy, on a GPU
-    by torch or CuPy, whichever is there; DLPack orders the streams."""
+    by torch or CuPy, whichever is there; DLPack orders the streams.
+
+    JAX takes the stream of __dlpack__ for a CUDA handle, whatever it is: 1 and 2, the default streams, are handles; -1, "do
+    not order", is not, and ends with CUDA_ERROR_INVALID_HANDLE. So the extension, which says -1 to look at an array, gets
+    no array of JAX on a GPU."""
 
     def __init__(self) -> None:
         self._jax = sys.modules["jax"]
@@ -254,14 +275,15 @@ class Jax(Shaped):
     def _is_ours(self, value: Any) -> bool:
         return isinstance(value, self._jax.Array)
 
+    def _far(self, value: Any) -> bool:
+        return self._is_ours(value) and value.__dlpack_device__()[0] != CPU
+
     def _bridge(self, value: Any) -> Any:
         module = sys.modules["torch" if isinstance(self._gpu_kind(), Torch) else "cupy"]
         return module.from_dlpack(value)
 
     def logits(self, logits: Any, code: Any) -> Any:
-        if self._is_ours(logits) and _core.inspect(logits)[1] != CPU:
-            return self._bridge(logits), code
-        return logits, code
+        return (self._bridge(logits) if self._far(logits) else logits), code
 
     def gpu(self, logits: Any) -> Any:
         return not self._is_ours(logits)  # those on the CPU stay what they are
@@ -273,7 +295,7 @@ class Jax(Shaped):
 
     def cast(self, value: Any, dtype: Any) -> Any:
         if self._is_ours(value) and value.ndim:
-            value = self._bridge(value) if _core.inspect(value)[1] != CPU else sys.modules["numpy"].asarray(value)
+            value = self._bridge(value) if self._far(value) else sys.modules["numpy"].asarray(value)
         return self._gpu_kind().cast(value, dtype)
 
     def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:

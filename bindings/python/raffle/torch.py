@@ -14,6 +14,7 @@ from typing import Any, Optional, Tuple, Union
 import torch
 
 from . import _api, _probs
+from ._arrays import kind_of
 
 Number = Union[float, int, torch.Tensor]
 
@@ -22,8 +23,9 @@ Number = Union[float, int, torch.Tensor]
 def _sample(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Optional[torch.Tensor],
             top_p: Optional[torch.Tensor], min_p: Optional[torch.Tensor], seed: torch.Tensor, position: torch.Tensor,
             allow: Optional[torch.Tensor], flags: int) -> Tuple[torch.Tensor, torch.Tensor]:
-    token, row_flags = _api.sample(logits, temperature, top_k, top_p, min_p, seed, position, allow=allow, flags=flags,
-                                   return_flags=True)
+    with kind_of(logits).operator():
+        token, row_flags = _api.sample(logits, temperature, top_k, top_p, min_p, seed, position, allow=allow, flags=flags,
+                                       return_flags=True)
     return token, row_flags
 
 
@@ -37,8 +39,9 @@ def _sample_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: A
 def _softmax(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Optional[torch.Tensor],
              top_p: Optional[torch.Tensor], min_p: Optional[torch.Tensor], allow: Optional[torch.Tensor], flags: int, log: bool,
              out_dtype: torch.dtype) -> torch.Tensor:
-    out: torch.Tensor = _probs.softmax(logits, temperature, top_k, top_p, min_p, allow=allow, flags=flags, log=log,
-                                       out_dtype=out_dtype)
+    with kind_of(logits).operator():
+        out: torch.Tensor = _probs.softmax(logits, temperature, top_k, top_p, min_p, allow=allow, flags=flags, log=log,
+                                           out_dtype=out_dtype)
     return out
 
 
@@ -51,7 +54,8 @@ def _softmax_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: 
 @torch.library.custom_op("raffle::mask", mutates_args=())
 def _mask(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Optional[torch.Tensor],
           top_p: Optional[torch.Tensor], min_p: Optional[torch.Tensor], allow: Optional[torch.Tensor], flags: int) -> torch.Tensor:
-    out: torch.Tensor = _probs.mask(logits, temperature, top_k, top_p, min_p, allow=allow, flags=flags)
+    with kind_of(logits).operator():
+        out: torch.Tensor = _probs.mask(logits, temperature, top_k, top_p, min_p, allow=allow, flags=flags)
     return out
 
 

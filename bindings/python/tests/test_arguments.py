@@ -164,3 +164,24 @@ def test_types_of_the_extension_cannot_be_made():
     for function in (_core.sample, _core.prepare, _core.explain, _core.plan):
         with pytest.raises((TypeError, SystemError)):
             function()
+
+
+def test_jax_is_never_told_stream_minus_one(monkeypatch):
+    """JAX takes any stream for a CUDA handle. Arrays of its own on a GPU go to a package that knows which stream to name."""
+    from raffle import _arrays
+
+    class Far:
+        ndim = 1
+
+        def __dlpack_device__(self):
+            return 2, 0
+
+        def __dlpack__(self, **words):
+            raise AssertionError(f"asked with {words}")
+
+    kind = _arrays.Jax.__new__(_arrays.Jax)
+    kind._jax = type("jax", (), {"Array": Far})
+    kind._there = type("Gpu", (), {"cast": staticmethod(lambda value, dtype: (value, dtype))})
+    monkeypatch.setattr(kind, "_bridge", lambda value: "bridged", raising=False)
+    assert kind.logits(Far(), -1) == ("bridged", -1)
+    assert kind.cast(Far(), "int32") == ("bridged", "int32")
