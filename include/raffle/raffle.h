@@ -395,8 +395,8 @@ typedef struct raffle_state {
     void *memory;        /* raffle_state_bytes, aligned to RAFFLE_WORKSPACE_ALIGN */
 } raffle_state;
 
-/* What a call does to slots: done on return, checked as a whole before anything is written. No slot may be in one call
- * twice. */
+/* What a call does to slots: done on return, checked as a whole before anything is written. No slot may be changed
+ * twice by one call. */
 typedef struct raffle_tokens {
     uint32_t size;
     uint32_t reserved;
@@ -419,7 +419,8 @@ RAFFLE_API raffle_status raffle_state_accept(const raffle_state *state, const ra
 RAFFLE_API raffle_status raffle_state_truncate(const raffle_state *state, const raffle_tokens *tokens, raffle_error *error);
 /* Empties slots; `token`, `count` and `stride` are not used. */
 RAFFLE_API raffle_status raffle_state_reset(const raffle_state *state, const raffle_tokens *slots, raffle_error *error);
-/* Makes slot `token[row * stride]` a copy of slot `slot[row]`; the two sets have no slot in common. */
+/* Makes slot `token[row * stride]` a copy of slot `slot[row]`, which others may be too; the two sets have no
+ * slot in common. */
 RAFFLE_API raffle_status raffle_state_fork(const raffle_state *state, const raffle_tokens *pairs, raffle_error *error);
 /* The history of a slot in host memory: *length tokens, of which the first *prompt were the prompt. */
 RAFFLE_API const int32_t *raffle_state_history(const raffle_state *state, int64_t slot, int64_t *prompt, int64_t *length);

@@ -6,7 +6,8 @@
 
 static int64_t slot_at(const state_call *c, int64_t row) { return c->tokens.slot ? c->tokens.slot[row] : row; }
 static int64_t count_at(const state_call *c, int64_t row) {
-    return c->tokens.count ? c->tokens.count[row] : c->action == STATE_RESET || c->action == STATE_FORK ? 1 : c->tokens.stride;
+    if (c->action == STATE_RESET || c->action == STATE_FORK) return 1;
+    return c->tokens.count ? c->tokens.count[row] : c->tokens.stride;
 }
 static history slot_history(const state_call *c, int64_t slot) { return raffle_slot_history(&c->state, &c->layout, slot); }
 
@@ -59,6 +60,28 @@ static raffle_status check_row(const state_call *c, int64_t row, raffle_error *e
     return reads ? check_tokens(c, row, error) : RAFFLE_OK;
 }
 
+/* The slot that a row changes. */
+static int64_t changed_at(const state_call *c, int64_t row) {
+    return c->action == STATE_FORK ? c->tokens.token[row * c->tokens.stride] : slot_at(c, row);
+}
+
+/* No slot is changed twice, nor copied and changed. Slots are marked for a moment, all of which are in range. */
+static raffle_status check_apart(const state_call *c, raffle_error *error) {
+    enum { MARK = 1 << 30 };
+    int64_t marked = 0, row = 0, twice = -1;
+    for (; marked < c->tokens.rows; ++marked) {
+        history_head *head = slot_history(c, changed_at(c, marked)).head;
+        if (head->flags & MARK) break;
+        head->flags |= MARK;
+    }
+    if (marked < c->tokens.rows) row = marked, twice = changed_at(c, marked);
+    for (int64_t i = 0; c->action == STATE_FORK && twice < 0 && i < c->tokens.rows; ++i)
+        if (slot_history(c, slot_at(c, i)).head->flags & MARK) row = i, twice = slot_at(c, i);
+    while (marked > 0) slot_history(c, changed_at(c, --marked)).head->flags &= ~(uint32_t)MARK;
+    if (twice < 0) return RAFFLE_OK;
+    return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "slot %lld of row %lld is in the call twice", (long long)twice, (long long)row);
+}
+
 static void reset(const history *h) {
     memset(h->head, 0, sizeof *h->head);
     history_forget(h);
@@ -96,6 +119,7 @@ raffle_status raffle_cpu_change(const state_call *c, raffle_error *error) {
         reset(&h);
     }
     for (int64_t row = 0; !status && row < c->tokens.rows; ++row) status = check_row(c, row, error);
+    if (!status) status = check_apart(c, error);
     for (int64_t row = 0; !status && row < c->tokens.rows; ++row) change_row(c, row);
     return status;
 }

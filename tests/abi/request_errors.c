@@ -283,6 +283,30 @@ TEST(states) {
     t.rows = 2;
     t.slot = slot;
     t.stride = 3;
+    const int32_t same[2] = {2, 2}, crossed[2] = {2, 0}, away[2] = {0, 1}, nothing[2] = {0, -7};
+    for (int what = PROMPT; what <= RESET; ++what) {
+        t.slot = same;
+        t.token = token;
+        t.count = what == TRUNCATE ? (const int32_t[]){0, 0} : count;
+        change_refused(what, &f.state, &t, RAFFLE_E_ARGUMENT, 1, "slot 2 of row 1");
+    }
+    t.slot = away;
+    t.token = same;
+    t.stride = 1;
+    change_refused(FORK, &f.state, &t, RAFFLE_E_ARGUMENT, 1, "slot 2 of row 1");
+    t.slot = slot;
+    t.token = crossed;
+    change_refused(FORK, &f.state, &t, RAFFLE_E_ARGUMENT, 0, "slot 0 of row 0");
+    t.slot = same;
+    t.token = away;
+    t.count = nothing; /* not used */
+    CHECK_STATUS(raffle_state_fork(&f.state, &t, NULL), RAFFLE_OK); /* a slot may be copied twice */
+    t.slot = away;
+    CHECK_STATUS(raffle_state_reset(&f.state, &t, NULL), RAFFLE_OK);
+    t = raffle_tokens_init();
+    t.rows = 2;
+    t.slot = slot;
+    t.stride = 3;
     change_refused(PROMPT, &f.state, &t, RAFFLE_E_ARGUMENT, -1, "token");
     change_refused(FORK, &f.state, &t, RAFFLE_E_ARGUMENT, -1, "token");
     change_refused(TRUNCATE, &f.state, &t, RAFFLE_E_ARGUMENT, -1, "count");

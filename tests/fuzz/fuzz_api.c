@@ -15,52 +15,6 @@ enum { VOCAB_MAX = 700, ROWS_MAX = 5, TOP_MAX = 8, WIDE = 4200 };
 static const int32_t TOKEN_BEFORE = 0x5a5a5a5a;
 static const uint32_t FLAGS_BEFORE = 0xa5a5a5a5u;
 
-/* ---- reading the input -------------------------------------------------------------------------- */
-
-static int64_t below(input *in, int64_t end) { return (int64_t)(take(in, 2) % (uint64_t)end); }
-static int rarely(input *in) { return take(in, 1) >= 0xf8; }
-static int often(input *in) { return take(in, 1) & 1; }
-
-static float any_float(input *in) {
-    uint32_t bits = (uint32_t)take(in, 4);
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static float a_temperature(input *in) {
-    static const float usual[] = {0.0f, 1e-6f, 1e-5f, 1e-4f, 0.05f, 0.3f, 0.7f, 1.0f, 1.3f, 2.0f, 10.0f, 1e4f, 1e30f, INFINITY};
-    uint64_t choice = take(in, 1);
-    if (choice >= 0xfc) return any_float(in); /* also NaN and negative */
-    return choice & 0x80 ? fabsf(any_float(in)) : usual[choice % (sizeof usual / sizeof *usual)];
-}
-
-static float a_share(input *in) {
-    static const float usual[] = {-1.0f, 0.0f, 1e-6f, 0.01f, 0.1f, 0.5f, 0.9f, 0.99f, 0.999999f, 1.0f, 2.0f, INFINITY};
-    uint64_t choice = take(in, 1);
-    if (choice >= 0xfc) return any_float(in);
-    return choice & 0x80 ? (float)take(in, 3) * 0x1p-24f : usual[choice % (sizeof usual / sizeof *usual)];
-}
-
-static int32_t a_count(input *in, int64_t vocab) {
-    uint64_t choice = take(in, 1);
-    if (choice >= 0xfc) return (int32_t)take(in, 4);
-    return choice & 0x80 ? (int32_t)below(in, vocab + 2) : (int32_t)(choice & 7);
-}
-
-/* ---- memory that is exactly as large as it must be ---------------------------------------------- */
-
-static void *blocks[64];
-static int block_count;
-
-static void *block(size_t bytes) {
-    MUST(block_count < 64);
-    return blocks[block_count++] = calloc(1, bytes ? bytes : 1);
-}
-static void blocks_free(void) {
-    while (block_count) free(blocks[--block_count]);
-}
-
 /* A copy of a struct that a caller of another version might hand in; NULL once in a while. */
 static void *as_struct(input *in, const void *made, size_t known) {
     uint32_t size = (uint32_t)known;
@@ -85,24 +39,6 @@ typedef struct batch {
     raffle_params params;
     raffle_launch launch;
 } batch;
-
-static void fill_logits(input *in, char *data, int64_t count, int bytes) {
-    uint8_t pool[64];
-    int64_t used = 0, mode = below(in, 4);
-    uint64_t state = take(in, 4);
-    while (used < 64 && in->at < in->end) pool[used++] = *in->at++;
-    if (!used) pool[used++] = 0;
-    used = used / bytes * bytes ? used / bytes * bytes : bytes;
-    for (int64_t i = 0; i < count; ++i) {
-        state = state * 6364136223846793005ull + 1442695040888963407ull;
-        uint64_t bits = state >> 32;
-        if (mode == 0) memcpy(&bits, pool + i * bytes % used, (size_t)bytes);                      /* a pattern */
-        if (mode == 1) memcpy(&bits, pool + (int64_t)(bits % (uint64_t)(used / bytes)) * bytes, (size_t)bytes); /* a few values, shuffled */
-        if (mode == 2) /* ordinary numbers: exponents near 1, with ties */
-            bits = bytes == 4 ? (bits & 0x80ff0000u) | 0x3f800000u : (bits & 0x83f0u) | (bits & 0x1000u) | 0x3c00u;
-        memcpy(data + i * bytes, &bits, (size_t)bytes); /* mode 3: any bits */
-    }
-}
 
 static void make_logits(input *in, batch *b) {
     int bytes = b->desc.dtype == RAFFLE_F32 ? 4 : 2;
@@ -175,7 +111,7 @@ static void make_launch(input *in, batch *b, size_t needed) {
     raffle_launch *l = &b->launch;
     *l = raffle_launch_init();
     l->workspace_bytes = needed;
-    l->workspace = blocks[block_count++] = aligned_alloc(RAFFLE_WORKSPACE_ALIGN, (needed + 63) / 64 * 64);
+    l->workspace = block_aligned(needed);
     memset(l->workspace, 0xcc, needed);
     if (rarely(in)) l->workspace = (char *)l->workspace + 1 + below(in, 63);
     if (rarely(in)) l->workspace = NULL;
@@ -184,12 +120,6 @@ static void make_launch(input *in, batch *b, size_t needed) {
     if (rarely(in)) l->reserved = 1;
     if (often(in)) l->parts = (int32_t)below(in, 7), l->part = l->parts ? (int32_t)below(in, l->parts) : 0;
     if (rarely(in)) l->parts = (int32_t)take(in, 4), l->part = (int32_t)take(in, 4);
-}
-
-static void error_is_told(const raffle_error *error, int status, int64_t rows) {
-    MUST(status >= RAFFLE_E_ARGUMENT && status <= RAFFLE_E_DEVICE);
-    MUST(error->status == status && error->text[0] && memchr(error->text, 0, sizeof error->text));
-    MUST(error->row >= -1 && (error->row == -1 || error->row < rows));
 }
 
 /* ---- what a good answer is ------------------------------------------------------------------------ */

@@ -5,11 +5,6 @@
 #include "common/draft_batch.h"
 #include "fuzz.h"
 
-static float any_float(input *in) {
-    uint32_t bits = (uint32_t)take(in, 4);
-    return bits_float(bits);
-}
-
 /* Spoils one thing, mostly; some values are as good as others. */
 static void spoil(draft_batch *b, verify_structs *s, verify_outputs *o, raffle_launch *launch, input *in) {
     int64_t drafts = b->draft.rows, at = drafts ? (int64_t)(take(in, 1) % (uint64_t)drafts) : 0;

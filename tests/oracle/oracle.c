@@ -172,6 +172,7 @@ void oracle_weighed_free(weighed w) {
 
 double oracle_log(double x) {
     int k;
+    if (x == INFINITY) return x; /* no filter asks for more than "no token is so likely" */
     double m = frexp(x, &k); /* [1/2, 1) */
     if (m < 0x1.6a09e667f3bcdp-1) m = 2.0 * m, k = k - 1;
     double s = (m - 1.0) / (m + 1.0), z = s * s, sum = 1.0 / 23.0;

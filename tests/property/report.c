@@ -5,81 +5,30 @@
 
 #include "../common/batch.h"
 #include "../common/pick_extra.h"
+#include "../common/report_row.h"
 
 enum { HISTORY = 60, ROWS = 12, TOP = 7, GIVEN = 4 };
-
-/* What a row is at a point. The extra lives in *own. */
-static oracle_case case_at(oracle_case c, int point, raffle_extra *own) {
-    if (point == RAFFLE_FILTERED) return c;
-    if (c.extra) {
-        *own = *c.extra;
-        own->top_n_sigma = own->epsilon = own->eta = own->typical_p = own->xtc_probability = 0;
-        own->keep_least = 0;
-        c.extra = own;
-    }
-    if (point == RAFFLE_RAW) c.extra = NULL, c.allow = NULL, c.temperature = 1;
-    if (c.temperature < 1e-5f) c.temperature = 1;
-    c.top_k = 0;
-    c.top_p = 1;
-    c.min_p = 0;
-    return c;
-}
 
 typedef struct told {
     float chosen[ROWS], entropy[ROWS], top[ROWS * TOP], given[ROWS * GIVEN], *all;
     int32_t rank[ROWS], top_token[ROWS * TOP], given_rank[ROWS * GIVEN];
 } told;
 
-static int same(float a, float b) { return float_bits(a) == float_bits(b) || (isnan(a) && isnan(b)); }
-
 /* The oracle's numbers of row i, beside those that were told. */
 static void check_row(const batch *b, int64_t i, int point, const int32_t *given, const told *t, const char *isa) {
-    raffle_extra own;
-    oracle_case c = batch_case(b, i), at = case_at(c, point, &own);
-    int64_t vocab = b->vocab;
-    float *log = malloc((size_t)vocab * 4), *p = malloc((size_t)vocab * 4), *x = malloc((size_t)vocab * 4);
-    uint8_t *kept = malloc((size_t)vocab);
-    oracle_answer a = oracle_sample(&at, kept, NULL);
-    int empty = (a.row_flags & RAFFLE_ROW_EMPTY) != 0, token = b->wanted[i].token;
-    if (b->wanted[i].row_flags & RAFFLE_ROW_EMPTY) token = -1;
-    oracle_probabilities(&at, 1, log);
-    oracle_probabilities(&at, 0, p);
-    oracle_logits(&at, x);
-    uint64_t entropy = 0;
-    int good = 1;
-    for (int64_t id = 0; id < vocab; ++id) {
-        if (!kept[id]) x[id] = -INFINITY;
-        if (p[id] > 0) entropy += (uint64_t)(-((double)p[id] * (double)log[id]) * 0x1p48 + 0.5);
-        good = good && same(t->all[i * vocab + id], empty ? NAN : log[id]);
-    }
-    int ids[GIVEN + 1] = {token};
-    for (int n = 0; n < GIVEN; ++n) ids[n + 1] = given[i * GIVEN + n];
-    for (int n = 0; n <= GIVEN; ++n) {
-        int id = ids[n], inside = id >= 0 && id < vocab && !empty, rank = inside;
-        for (int64_t other = 0; inside && other < vocab; ++other) rank += x[other] > x[id];
-        good = good && same(n ? t->given[i * GIVEN + n - 1] : t->chosen[i], inside ? log[id] : NAN);
-        good = good && (n ? t->given_rank[i * GIVEN + n - 1] : t->rank[i]) == rank;
-    }
-    good = good && same(t->entropy[i], empty ? NAN : (float)((double)entropy * 0x1p-48));
-    for (int n = 0; n < TOP; ++n) { /* the next in order, looked for again and again */
-        int best = -1;
-        for (int64_t id = 0; id < vocab && !empty; ++id) {
-            int taken = 0;
-            for (int m = 0; m < n; ++m) taken |= t->top_token[i * TOP + m] == id;
-            if (!taken && x[id] > -INFINITY && (best < 0 || x[id] > x[best])) best = (int)id;
-        }
-        good = good && t->top_token[i * TOP + n] == best && same(t->top[i * TOP + n], best < 0 ? NAN : log[best]);
-    }
+    oracle_case c = batch_case(b, i);
+    report_row row = report_row_make(&c, point);
+    int good = row.token == b->wanted[i].token && report_id_is(&row, row.token, t->chosen[i], t->rank[i]) &&
+               report_same(t->entropy[i], row.entropy) && report_top_is(&row, t->top_token + i * TOP, t->top + i * TOP, TOP);
+    for (int64_t id = 0; id < b->vocab; ++id) good = good && report_same(t->all[i * b->vocab + id], row.log[id]);
+    for (int64_t n = i * GIVEN; n < (i + 1) * GIVEN; ++n) good = good && report_id_is(&row, given[n], t->given[n], t->given_rank[n]);
     if (test_note(good)) {
         printf("%s point %d: chosen %a (%a) rank %d entropy %a (%a) top %d %a\n", isa, point, (double)t->chosen[i],
-               token < 0 ? 0.0 : (double)log[token], t->rank[i], (double)t->entropy[i], (double)entropy * 0x1p-48,
+               row.token < 0 ? 0.0 : (double)row.log[row.token], t->rank[i], (double)t->entropy[i], (double)row.entropy,
                t->top_token[i * TOP], (double)t->top[i * TOP]);
         batch_print(b, i);
     }
-    free(log);
-    free(p);
-    free(x);
-    free(kept);
+    report_row_free(&row);
 }
 
 static void report_batch(test_random *r, uint32_t wish, int64_t vocab) {
