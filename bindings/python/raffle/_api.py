@@ -44,6 +44,12 @@ def _length(index: Any) -> int:
 
 
 def _outputs(kind: Any, logits: Array, index: Any, out: Any, return_flags: bool) -> Any:
+    """(tokens, row flags or None): the caller's, or new ones. The usual cases first: this is in every call."""
+    if not return_flags and not isinstance(out, tuple):
+        if out is not None:
+            return out, None
+        if index is None:
+            return kind.tokens(logits), None
     token, row_flags = out if isinstance(out, tuple) else (out, None)
     shape = _result_shape(kind, logits, index)
     if token is None:
@@ -113,10 +119,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     workspace = None
     if kind.gpu(logits):
         params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream)
-    if out is None and index is None and not return_flags:
-        token, row_flags = kind.tokens(logits), None
-    else:
-        token, row_flags = _outputs(kind, logits, index, out, return_flags)
+    token, row_flags = _outputs(kind, logits, index, out, return_flags)
     requests = report = told = None
     if more or flags > 255:
         requests, flags = _requests(kind, logits, index, slot, flags, more)

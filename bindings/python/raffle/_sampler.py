@@ -241,24 +241,18 @@ class Sampler:
 
     # ---- drawing -----------------------------------------------------------------------------------------
 
-    def _call(self, logits: Array, slot: Any, out: Any, return_flags: bool, stream: Any) -> Tuple[Any, ...]:
-        kind = kind_of(logits)
-        logits, code = kind.logits(logits, -1)
-        on_gpu, workspace = kind.gpu(logits), None
-        if on_gpu != self._on_gpu:
-            raise ValueError(f"logits are on {'a GPU' if on_gpu else 'the CPU'}, the sampler is not: make it with like=logits")
-        if on_gpu:
-            slot = kind.cast(self._first(kind.shape(logits)) if slot is None else slot, "int32")
-            stream = kind.stream(logits) if stream is None else stream
-            plan = _core.plan(logits, code, -1, 0)
-            workspace = self._workspaces.get(plan)
-            if workspace is None:
-                workspace = self._workspaces[plan] = kind.zeros(logits, plan.device_bytes, "uint8")
-        if out is None and not return_flags:
-            token, row_flags = kind.tokens(logits), None
-        else:
-            token, row_flags = _outputs(kind, logits, None, out, return_flags)
-        return kind, logits, code, slot, token, row_flags, workspace, stream
+    def _device(self, kind: Any, logits: Array, code: int, slot: Any, stream: Any) -> Tuple[Any, Any, Any]:
+        """Slots, stream and workspace as the logits' device wants them."""
+        if kind.gpu(logits) != self._on_gpu:
+            raise ValueError(f"logits are on {'the CPU' if self._on_gpu else 'a GPU'}, the sampler is not: make it with like=logits")
+        if not self._on_gpu:
+            return slot, stream, None
+        slot = kind.cast(self._first(kind.shape(logits)) if slot is None else slot, "int32")
+        plan = _core.plan(logits, code, -1, 0)
+        workspace = self._workspaces.get(plan)
+        if workspace is None:
+            workspace = self._workspaces[plan] = kind.zeros(logits, plan.device_bytes, "uint8")
+        return slot, kind.stream(logits) if stream is None else stream, workspace
 
     def sample(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                out: Optional[Array] = None, return_flags: bool = False, logprobs: Optional[int] = None,
@@ -266,7 +260,10 @@ class Sampler:
                stream: Optional[int] = None) -> Any:
         """Draws a token for each row; row r belongs to slot[r] (None: to slot r). Then positions advance by one, and the
         tokens go to the histories, unless `accept` is False. Reports are as in raffle.sample()."""
-        kind, inner, code, slot, token, row_flags, workspace, stream = self._call(logits, slot, out, return_flags, stream)
+        kind = kind_of(logits)
+        inner, code = kind.logits(logits, -1)
+        slot, stream, workspace = self._device(kind, inner, code, slot, stream)
+        token, row_flags = _outputs(kind, inner, None, out, return_flags)
         report = told = None
         if logprobs is not None or logprob_token_ids is not None:
             report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
@@ -282,7 +279,10 @@ class Sampler:
     def prepare(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                 out: Optional[Array] = None, stream: Optional[int] = None) -> _core.Call:
         """A call to run at every step, for logits that are always in the same memory; see raffle.prepare()."""
-        _, inner, code, slot, token, row_flags, workspace, stream = self._call(logits, slot, out, False, stream)
+        kind = kind_of(logits)
+        inner, code = kind.logits(logits, -1)
+        slot, stream, workspace = self._device(kind, inner, code, slot, stream)
+        token, row_flags = _outputs(kind, inner, None, out, False)
         return _core.prepare(inner, self._params, self._requests, None, slot, allow, token, row_flags, workspace, self.flags, code,
                              0, self.threads, stream, None, self._after)
 

@@ -1,4 +1,4 @@
-/* array.c - any array, borrowed: DLPack, __cuda_array_interface__, buffer protocol, in this order. */
+/* array.c - any array, borrowed: __array_struct__ (numpy), DLPack, buffer protocol, __cuda_array_interface__, in this order. */
 #include "core.h"
 
 #include <stdio.h>
@@ -17,6 +17,7 @@ PyAPI_FUNC(int) PyObject_AsWriteBuffer(PyObject *, void **, Py_ssize_t *);
 typedef struct type_facts {
     PyTypeObject *type;
     const dl_exchange *exchange;
+    int has_struct; /* __array_struct__: host memory, for the price of an attribute */
     int has_dlpack;
     int no_version; /* its __dlpack__ does not know max_version */
 } type_facts;
@@ -39,7 +40,8 @@ static const dl_exchange *exchange_of(PyTypeObject *type) {
 static type_facts *facts_of(PyTypeObject *type) {
     for (int i = 0; i < known_count; ++i)
         if (known_types[i].type == type) return &known_types[i];
-    type_facts made = {type, exchange_of(type), PyObject_HasAttrString((PyObject *)type, "__dlpack__"), 0};
+    type_facts made = {type, exchange_of(type), PyObject_HasAttrString((PyObject *)type, "__array_struct__"),
+                       PyObject_HasAttrString((PyObject *)type, "__dlpack__"), 0};
     type_facts *place = &known_types[known_next];
     known_next = (known_next + 1) % TYPES_MAX;
     if (known_count < TYPES_MAX) known_count++;
@@ -48,6 +50,91 @@ static type_facts *facts_of(PyTypeObject *type) {
     *place = made;
     Py_XDECREF((PyObject *)before);
     return place;
+}
+
+/* ---- dtypes written as text ---------------------------------------------------------------------------- */
+
+/* a letter of numpy's, and bytes */
+static int dtype_from_kind(Py_UCS4 kind, int bytes, dl_dtype *dtype) {
+    const char *const kinds = "iufb";
+    const uint8_t codes[] = {DL_INT, DL_UINT, DL_FLOAT, DL_BOOL};
+    const char *found = kind && kind < 128 ? strchr(kinds, (int)kind) : NULL;
+    if (!found || bytes < 1 || bytes > 8) return 0;
+    dtype->code = codes[found - kinds];
+    dtype->bits = (uint8_t)(bytes * 8);
+    dtype->lanes = 1;
+    return 1;
+}
+
+/* "f4", "<f4", "|b1" of array interfaces */
+static int dtype_from_typestr(PyObject *text, dl_dtype *dtype) {
+    Py_ssize_t length = PyUnicode_Check(text) ? PyUnicode_GetLength(text) : 0;
+    if (length != 3) return 0;
+    Py_UCS4 order = PyUnicode_ReadChar(text, 0), kind = PyUnicode_ReadChar(text, 1), size = PyUnicode_ReadChar(text, 2);
+    if (order == '>' || size < '1' || size > '8') return 0;
+    return dtype_from_kind(kind, (int)(size - '0'), dtype);
+}
+
+/* one letter of the struct module */
+static int dtype_from_format(PyObject *text, int64_t item_bytes, dl_dtype *dtype) {
+    Py_ssize_t length = PyUnicode_GetLength(text), at = 0;
+    Py_UCS4 letter = length ? PyUnicode_ReadChar(text, 0) : 'B';
+    if (length == 2 && (letter == '@' || letter == '=' || letter == '<')) letter = PyUnicode_ReadChar(text, ++at);
+    if (length != at + 1) return 0;
+    if (letter > 127 || !strchr("bhilqnBHILQNefd?", (int)letter)) return 0;
+    dtype->code = strchr("efd", (int)letter) ? DL_FLOAT : letter == '?' ? DL_BOOL : letter < 'a' ? DL_UINT : DL_INT;
+    dtype->bits = (uint8_t)(item_bytes * 8);
+    dtype->lanes = 1;
+    return 1;
+}
+
+const char *array_dtype_name(dl_dtype dtype, char *text, size_t bytes) {
+    const char *const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+    const char *name = dtype.code < 7 ? names[dtype.code] : "dtype";
+    if (dtype.code == DL_BOOL) snprintf(text, bytes, "bool");
+    else snprintf(text, bytes, "%s%d", name, dtype.bits);
+    return text;
+}
+
+/* ---- __array_struct__ ------------------------------------------------------------------------------------- */
+
+/* What numpy's PyArrayInterface is, by its documentation. */
+typedef struct array_struct {
+    int two; /* 2 */
+    int ndim;
+    char kind;
+    int item_bytes;
+    int flags;
+    Py_ssize_t *shape, *strides; /* strides in bytes */
+    void *data;
+} array_struct;
+enum { STRUCT_NATIVE = 0x200, STRUCT_WRITEABLE = 0x400 };
+
+/* 1: `view` is it. 0: it is of another kind, to be read in another way. -1 with an exception. */
+static int take_struct(PyObject *object, const char *name, array_view *view) {
+    static PyObject *attribute;
+    if (!attribute && !(attribute = PyUnicode_InternFromString("__array_struct__"))) return -1;
+    PyObject *capsule = PyObject_GetAttr(object, attribute);
+    const array_struct *s = capsule && PyCapsule_IsValid(capsule, NULL) ? PyCapsule_GetPointer(capsule, NULL) : NULL;
+    if (!s || s->two != 2 || !(s->flags & STRUCT_NATIVE) || s->ndim > ARRAY_NDIM_MAX ||
+        !dtype_from_kind((Py_UCS4)s->kind, s->item_bytes, &view->dtype)) {
+        PyErr_Clear();
+        Py_XDECREF(capsule);
+        return 0;
+    }
+    view->keep = capsule;
+    view->data = s->data;
+    view->device.type = DL_CPU;
+    view->ndim = s->ndim;
+    view->read_only = !(s->flags & STRUCT_WRITEABLE);
+    for (int i = 0; i < s->ndim; ++i) {
+        view->shape[i] = s->shape[i];
+        view->stride[i] = s->strides[i] / s->item_bytes;
+        if (s->strides[i] % s->item_bytes == 0 || s->shape[i] <= 1) continue;
+        PyErr_Format(PyExc_ValueError, "%s has strides that are no multiple of its elements", name);
+        return -1;
+    }
+    return 1;
 }
 
 /* ---- DLPack ------------------------------------------------------------------------------------------ */
@@ -145,44 +232,6 @@ static int take_dlpack(PyObject *object, type_facts *facts, const char *name, in
     return view_from_tensor(tensor, name, view);
 }
 
-/* ---- dtypes written as text ---------------------------------------------------------------------------- */
-
-/* "f4", "<f4", "|b1" of array interfaces */
-static int dtype_from_typestr(PyObject *text, dl_dtype *dtype) {
-    Py_ssize_t length = PyUnicode_Check(text) ? PyUnicode_GetLength(text) : 0;
-    if (length != 3) return 0;
-    Py_UCS4 order = PyUnicode_ReadChar(text, 0), kind = PyUnicode_ReadChar(text, 1), size = PyUnicode_ReadChar(text, 2);
-    if (order == '>' || size < '1' || size > '8') return 0;
-    const char *const kinds = "iuf_b", codes[] = {DL_INT, DL_UINT, DL_FLOAT, 0, DL_BOOL};
-    const char *found = kind < 128 ? strchr(kinds, (int)kind) : NULL;
-    if (!kind || !found || *found == '_') return 0;
-    dtype->code = (uint8_t)codes[found - kinds];
-    dtype->bits = (uint8_t)((size - '0') * 8);
-    dtype->lanes = 1;
-    return 1;
-}
-
-/* one letter of the struct module */
-static int dtype_from_format(PyObject *text, int64_t item_bytes, dl_dtype *dtype) {
-    Py_ssize_t length = PyUnicode_GetLength(text), at = 0;
-    Py_UCS4 letter = length ? PyUnicode_ReadChar(text, 0) : 'B';
-    if (length == 2 && (letter == '@' || letter == '=' || letter == '<')) letter = PyUnicode_ReadChar(text, ++at);
-    if (length != at + 1) return 0;
-    if (letter > 127 || !strchr("bhilqnBHILQNefd?", (int)letter)) return 0;
-    dtype->code = strchr("efd", (int)letter) ? DL_FLOAT : letter == '?' ? DL_BOOL : letter < 'a' ? DL_UINT : DL_INT;
-    dtype->bits = (uint8_t)(item_bytes * 8);
-    dtype->lanes = 1;
-    return 1;
-}
-
-const char *array_dtype_name(dl_dtype dtype, char *text, size_t bytes) {
-    const char *const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-    const char *name = dtype.code < 7 ? names[dtype.code] : "dtype";
-    if (dtype.code == DL_BOOL) snprintf(text, bytes, "bool");
-    else snprintf(text, bytes, "%s%d", name, dtype.bits);
-    return text;
-}
-
 /* ---- __cuda_array_interface__ ---------------------------------------------------------------------------- */
 
 static int shape_take(PyObject *tuple, int32_t *ndim, int64_t *shape, const char *name) {
@@ -270,6 +319,10 @@ static int take_buffer(PyObject *object, const char *name, array_view *view) {
 static int take(PyObject *object, const char *name, int64_t stream, array_view *view) {
     type_facts *facts = facts_of(Py_TYPE(object));
     if (facts->exchange) return take_exchange(object, facts->exchange, name, view);
+    if (facts->has_struct) {
+        int taken = take_struct(object, name, view);
+        if (taken) return taken > 0 ? 0 : -1;
+    }
     if (facts->has_dlpack) {
         if (take_dlpack(object, facts, name, stream, view) == 0) return 0;
         /* Older numpy does not export read-only arrays, no numpy exports types that are not its own. */
@@ -338,7 +391,7 @@ int array_current_stream(PyObject *object, dl_device device, void **stream) {
 
 int array_check(PyObject *object) {
     type_facts *facts = facts_of(Py_TYPE(object));
-    if (facts->exchange || facts->has_dlpack) return 1;
+    if (facts->exchange || facts->has_struct || facts->has_dlpack) return 1;
     PyObject *memory = PyMemoryView_FromObject(object);
     PyErr_Clear();
     Py_XDECREF(memory);

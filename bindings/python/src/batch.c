@@ -1,22 +1,30 @@
 /* batch.c - the arguments of a call on rows, checked and turned into the library's structs; and the threads. */
 #include "core.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
-    Py_ssize_t count = PyTuple_Size(arguments) - more;
-    PyObject *ours = PyTuple_GetSlice(arguments, 0, count > 0 ? count : 0);
-    if (!ours) return -1;
+    PyObject **const objects[] = {&a->logits, &a->params, &a->requests, &a->index,    &a->slot,
+                                  &a->allow,  &a->token,  &a->row_flags, &a->workspace};
+    int *const numbers[] = {&a->flags, &a->dtype, &a->input, &a->threads};
+    enum { OBJECTS = sizeof objects / sizeof *objects, NUMBERS = sizeof numbers / sizeof *numbers };
+    if (PyTuple_Size(arguments) != OBJECTS + NUMBERS + 1 + more) {
+        PyErr_Format(PyExc_TypeError, "takes %zd arguments", (Py_ssize_t)(OBJECTS + NUMBERS + 1) + more);
+        return -1;
+    }
+    for (int i = 0; i < OBJECTS; ++i) *objects[i] = PyTuple_GetItem(arguments, i);
+    for (int i = 0; i < NUMBERS; ++i) {
+        long value = PyLong_AsLong(PyTuple_GetItem(arguments, OBJECTS + i));
+        *numbers[i] = value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value; /* out of every range either way */
+    }
+    a->stream = PyTuple_GetItem(arguments, OBJECTS + NUMBERS);
     a->entries = -1;
     a->reports = 0;
-    int good = PyArg_ParseTuple(ours, "OOOOOOOOOIiiiO", &a->logits, &a->params, &a->requests, &a->index, &a->slot, &a->allow,
-                                &a->token, &a->row_flags, &a->workspace, &a->flags, &a->dtype, &a->input, &a->threads,
-                                &a->stream);
-    Py_DECREF(ours); /* `arguments` has the same objects */
-    return good ? 0 : -1;
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* ---- logits --------------------------------------------------------------------------------------------------- */
@@ -436,7 +444,7 @@ static int build(batch *b, const batch_arguments *a) {
     if (a->reports) desc.flags |= RAFFLE_PLAN_REPORT;
     b->plan = plan_get(&desc); /* where a backend lacks something, it says so here */
     if (!b->plan) return -1;
-    b->params.flags = a->flags;
+    b->params.flags = (uint32_t)a->flags;
     b->threads = a->threads;
     if (a->threads < 1 || a->threads > BATCH_THREADS_MAX) {
         PyErr_Format(PyExc_ValueError, "threads is %d: must be 1 to %d", a->threads, BATCH_THREADS_MAX);

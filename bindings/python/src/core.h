@@ -162,7 +162,7 @@ typedef struct batch_arguments {
     PyObject *logits, *params; /* params: a tuple in the order of PARAM_...; None: those of the requests */
     PyObject *requests;        /* a Requests object: its arrays where params is None, its extra and state */
     PyObject *index, *slot, *allow, *token, *row_flags, *workspace;
-    unsigned int flags;
+    int flags;
     int dtype; /* raffle_dtype that 16-bit integers are to be read as, or -1 */
     int input; /* raffle_input */
     int threads;

@@ -83,6 +83,7 @@ def test_read_only_output():
     (np.zeros((3, 0), np.float32), ValueError, "vocab is 0: must be 1 to 2097152"),
     (np.zeros((1, 2**21 + 1), np.float16), ValueError, "vocab is 2097153"),
     (np.zeros((3, 16), np.float32)[:, ::2], ValueError, "stride along the vocabulary"),
+    (np.zeros((3, 8), [("a", "<f4"), ("b", "i1")])["a"], ValueError, "strides that are no multiple of its elements"),
     (np.asfortranarray(np.zeros((3, 8), np.float32)), ValueError, "stride along the vocabulary"),
     ([[1.0, 2.0]], TypeError, "logits must be an array"),
     (None, TypeError, "logits must be an array"),
