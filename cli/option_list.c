@@ -27,8 +27,8 @@ static const command_def commands[] = {
      "With --backend cuda: microseconds per call for 1, 32 and 128 rows in memory of the GPU, beside the\n"
      "time of a copy of so many bytes; `make bench-cuda` measures more."},
     {"selftest", SELFTEST, command_selftest, NULL, "run the frozen vectors on every instruction set of this machine",
-     "Draws the tokens of tests/vectors/vectors.txt, which is built into this program, and compares.\n"
-     "Exits with 1 if any token differs."},
+     "Draws the tokens of tests/vectors/vectors.txt, and on the CPU answers the requests of requests.txt beside\n"
+     "it; both are built into this program. Exits with 1 if anything differs."},
     {"demo", DEMO, command_demo, "[DATA]", "draw from real logits and compare with the exact probabilities",
      "DATA is the folder with smollm2.npy, its vocabulary and its prompts; `data` if left out."},
     {"info", INFO, command_info, NULL, "version, instruction sets, GPU",

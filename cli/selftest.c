@@ -9,7 +9,7 @@
 #include "runner.h"
 #include "text.h"
 
-#include "vector_rows.h"
+#include "request_run.h"
 
 enum { TARGETS_MAX = 8, SHOWN_MAX = 5 };
 
@@ -118,25 +118,47 @@ static exit_code vector_run_all(const vector *v, target *targets, int count) {
     return code;
 }
 
-static exit_code run_text(const char *name, const char *text, size_t bytes, target *targets, int count) {
+/* Runs a line of vectors.txt, or of requests.txt, on all targets. Returns -1 if it is none. */
+typedef int (*line_function)(char *line, target *targets, int count, exit_code *code);
+
+static int vector_line(char *line, target *targets, int count, exit_code *code) {
+    vector v;
+    if (vector_parse(line, &v)) return -1;
+    *code = vector_run_all(&v, targets, count);
+    return 0;
+}
+
+/* Requests are for the CPU so far. */
+static int request_line(char *line, target *targets, int count, exit_code *code) {
+    request_vector v;
+    if (request_parse(line, &v)) return -1;
+    for (int i = 0; i < count && targets[i].backend == RAFFLE_CPU && !*code; ++i) {
+        int same = 0;
+        raffle_error error = raffle_error_init();
+        if (request_run(&v, targets[i].isa, &same, &error)) *code = complain_of(&error);
+        *(same ? &targets[i].passed : &targets[i].failed) += 1;
+        if (!same && targets[i].failed <= SHOWN_MAX)
+            printf("%s: a request for %s %llu, vocab %lld, %s: another answer than the frozen one\n", targets[i].name, v.kind,
+                   (unsigned long long)v.row_seed, (long long)v.vocab, dtype_names[v.dtype]);
+    }
+    return 0;
+}
+
+static exit_code run_text(const char *name, line_function run, const char *text, size_t bytes, target *targets, int count) {
     exit_code code = EXIT_FINE;
     int64_t number = 0;
     for (size_t at = 0; at < bytes && !code;) {
-        char line[512];
+        char line[REQUEST_LINE_MAX];
         const char *const newline = memchr(text + at, '\n', bytes - at);
         const size_t length = newline ? (size_t)(newline - text) - at : bytes - at;
         const char first = length ? text[at] : '#';
-        vector v;
         ++number;
         if (first != '#') {
             const size_t kept = length < sizeof line ? length : sizeof line - 1;
             memcpy(line, text + at, kept);
             line[kept] = 0;
-            if (kept < length || vector_parse(line, &v)) {
-                complain("%s: line %lld is not a vector", name, (long long)number);
-                return EXIT_USAGE;
-            }
-            code = vector_run_all(&v, targets, count);
+            if (kept < length || run(line, targets, count, &code))
+                return complain("%s: line %lld is not a vector", name, (long long)number), EXIT_USAGE;
             progress("raffle selftest:", (double)at / (double)bytes);
         }
         at += length + 1;
@@ -183,7 +205,9 @@ exit_code command_selftest(const options *o) {
     if (!count) return EXIT_MACHINE;
     exit_code code = o->vectors ? file_open(&file, o->vectors) : EXIT_FINE;
     if (code) return code;
-    code = run_text(o->vectors ? o->vectors : "vectors", file.bytes, file.size, targets, count);
+    code = run_text(o->vectors ? o->vectors : "vectors", vector_line, file.bytes, file.size, targets, count);
+    if (!code && !o->vectors)
+        code = run_text("requests", request_line, (const char *)requests_text, requests_text_bytes, targets, count);
     if (!code) code = report(targets, count);
     if (o->vectors) file_close(&file);
     return code;
