@@ -5,8 +5,8 @@
 
 Two parts in one run. Overhead: processor time of a call that has next to nothing to draw from, against its limits (10 us
 for a plain call, 3 us for a prepared one); the run fails where they are not met. Routes: microseconds per call for each
-sampler that is here, on the CPU and, where torch sees one, on a GPU (CUDA events, inputs in turn). Numbers are medians;
-each repetition goes through all samplers, so that a busy neighbour hits all of them.
+sampler that is here, on the CPU (one thread each) and, where torch sees one, on a GPU (CUDA events, inputs in turn). Numbers
+are medians, and minima beside them; each repetition goes through all samplers, so that a busy neighbour hits all of them.
 """
 import argparse
 import csv
@@ -40,41 +40,53 @@ def optional(name):
 
 # ---- overhead ------------------------------------------------------------------------------------
 
-def best(function, calls):
-    """The quickest of 15 series of calls, in microseconds of this thread's processor time per call: what a call costs,
-    and not what a busy machine takes from it."""
-    function()
-    series = []
-    for _ in range(15):
-        started = time.thread_time()
-        for _ in range(calls):
-            function()
-        series.append((time.thread_time() - started) / calls * 1e6)
-    return min(series)
+def series(functions, rounds, calls):
+    """Name -> (median, least) of microseconds of this thread's processor time per call: short series of each in turn, so
+    that a processor that slows down does so for all."""
+    times = {name: [] for name in functions}
+    for function in functions.values():
+        function()
+    for _ in range(rounds):
+        for name, function in functions.items():
+            started = time.thread_time_ns()
+            for _ in range(calls):
+                function()
+            times[name].append((time.thread_time_ns() - started) / calls / 1000)
+    return {name: (statistics.median(found), min(found)) for name, found in times.items()}
 
 
-def overhead(torch, calls):
-    """Lines (kind, what, microseconds, limit)."""
+def overhead_calls(row):
+    """Name -> (function, limit) for one kind of row."""
     words = dict(temperature=0.8, top_k=4, seed=1)
+    lists = dict(temperature=[0.8], top_k=[4], top_p=[0.9], seed=[1], position=[0])
+    out = raffle.sample(row, **words)
+    sampler = raffle.Sampler(1, like=row)
+    sampler.add(**words)
+    calls = {"sample": (lambda: raffle.sample(row, **words), PLAIN_LIMIT),
+             "sample, out=": (lambda: raffle.sample(row, out=out, **words), PLAIN_LIMIT),
+             "sample, lists": (lambda: raffle.sample(row, **lists), None),
+             "Sampler.sample": (lambda: sampler.sample(row), PLAIN_LIMIT),
+             "Sampler.sample, out=": (lambda: sampler.sample(row, out=out), None),
+             "prepared": (raffle.prepare(row, **words), PREPARED_LIMIT),
+             "prepared, advance": (raffle.prepare(row, advance=True, **words), PREPARED_LIMIT)}
+    if not getattr(row, "is_cuda", False):
+        asking = raffle.Sampler(1, vocab=8, history_max=64)
+        asking.add(presence_penalty=0.1, logit_bias={1: 0.5}, **words)
+        calls["Sampler.sample, penalties and bias"] = (lambda: asking.sample(row, accept=False), None)
+        calls["sample, logprobs=0"] = (lambda: raffle.sample(row, logprobs=0, **words), None)
+    return calls
+
+
+def overhead(torch, rounds):
+    """Lines (kind, what, median, least, limit)."""
     kinds = {"numpy": np.zeros((1, 8), np.float32)}
     if torch:
         kinds["torch cpu"] = torch.zeros(1, 8)
         if torch.cuda.is_available() and raffle.cuda_available()[0]:
             kinds["torch cuda"] = torch.zeros(1, 8, device="cuda")
-    lines = []
-    for kind, row in kinds.items():
-        out = raffle.sample(row, **words)
-        lists = dict(temperature=[0.8], top_k=[4], top_p=[0.9], seed=[1], position=[0])
-        series = calls if kind != "torch cuda" else min(calls, 500)  # a stream takes about a thousand launches
-        lines.append((kind, "sample", best(lambda: raffle.sample(row, **words), series), PLAIN_LIMIT))
-        lines.append((kind, "sample, out=", best(lambda: raffle.sample(row, out=out, **words), series), PLAIN_LIMIT))
-        lines.append((kind, "sample, lists", best(lambda: raffle.sample(row, **lists), series), None))
-        lines.append((kind, "prepared", best(raffle.prepare(row, **words), series), PREPARED_LIMIT))
-        lines.append((kind, "prepared, advance", best(raffle.prepare(row, advance=True, **words), series), None))
-        sampler = raffle.Sampler(1, like=row)
-        sampler.add(**words)
-        lines.append((kind, "Sampler.sample", best(lambda: sampler.sample(row), series), None))
-    return lines
+    calls = {(kind, what): found for kind, row in kinds.items() for what, found in overhead_calls(row).items()}
+    times = series({key: function for key, (function, _) in calls.items()}, rounds, 300)  # a stream takes about a thousand launches
+    return [(kind, what, *times[kind, what], limit) for (kind, what), (_, limit) in calls.items()]
 
 
 # ---- samplers --------------------------------------------------------------------------------------
@@ -178,9 +190,10 @@ def make_rows(rows, vocab):
 
 
 def timed_cpu(function):
-    started = time.perf_counter()
+    """This thread's processor time: what others take from the machine is not in it. All samplers have one thread."""
+    started = time.thread_time_ns()
     function()
-    return (time.perf_counter() - started) * 1e6
+    return (time.thread_time_ns() - started) / 1000
 
 
 def timed_gpu(torch, function, calls=10):
@@ -194,7 +207,7 @@ def timed_gpu(torch, function, calls=10):
 
 
 def compare(samplers, inputs, repetitions, clock):
-    """Lines (route, sampler, microseconds). `inputs`: sampler name -> rows in its own kind, in turn."""
+    """Lines (route, sampler, median, least). `inputs`: sampler name -> rows in its own kind, in turn."""
     lines = []
     for route, words in ROUTES.items():
         times = {name: [] for name in samplers}
@@ -203,12 +216,11 @@ def compare(samplers, inputs, repetitions, clock):
                 rows = inputs[name][step % len(inputs[name])]
                 if times[name] is None:
                     continue
-                took = clock(lambda: draw(rows, **words))
-                if step == 0 and draw(rows, **words) is None:
+                if draw(rows, **words) is None:  # warms what the last sampler took from the cache
                     times[name] = None  # this sampler has no such route
                 elif step:
-                    times[name].append(took)
-        lines += [(route, name, statistics.median(t)) for name, t in times.items() if t]
+                    times[name].append(clock(lambda: draw(rows, **words)))
+        lines += [(route, name, statistics.median(t), min(t)) for name, t in times.items() if t]
     return lines
 
 
@@ -216,8 +228,7 @@ def cpu_lines(torch, llama, shapes, repetitions):
     for rows, vocab in shapes:
         given = [make_rows(rows, vocab)]
         position = itertools.count()
-        samplers = {"raffle": lambda x, **w: raffle.sample(x, seed=1, position=next(position), **w),
-                    "raffle, 2 threads": lambda x, **w: raffle.sample(x, seed=1, position=next(position), threads=2, **w)}
+        samplers = {"raffle": lambda x, **w: raffle.sample(x, seed=1, position=next(position), **w)}
         inputs = {name: given for name in samplers}
         if torch:
             samplers["torch"] = torch_sampler(torch)
@@ -250,21 +261,19 @@ def plot(lines, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    devices = sorted({line[0] for line in lines})
-    figure, axes = plt.subplots(1, len(devices), figsize=(6.5 * len(devices), 4.5), layout="constrained", squeeze=False)
-    for axis, device in zip(axes[0], devices):
-        mine = [line for line in lines if line[0] == device]
-        shape = max({line[1:3] for line in mine})
-        names = list(dict.fromkeys(line[4] for line in mine))
+    panels = sorted({line[:3] for line in lines if line[2] == 128256})
+    figure, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 4.2), layout="constrained", squeeze=False, sharey=True)
+    names = list(dict.fromkeys(line[4] for line in lines))
+    for axis, panel in zip(axes[0], panels):
         for i, name in enumerate(names):
-            times = {line[3]: line[5] for line in mine if line[4] == name and line[1:3] == shape}
+            times = {line[3]: line[5] for line in lines if line[4] == name and line[:3] == panel}
             places = [list(ROUTES).index(route) + (i - (len(names) - 1) / 2) * 0.8 / len(names) for route in times]
             axis.bar(places, times.values(), 0.8 / len(names), label=name)
         axis.set_xticks(range(len(ROUTES)), [route.replace(" + ", "\n+ ") for route in ROUTES], fontsize=8)
         axis.set_yscale("log")
-        axis.set_ylabel("microseconds per call")
-        axis.set_title(f"{device}, {shape[0]} rows of {shape[1]}")
-        axis.legend()
+        axis.set_title("{}, {} rows of {}".format(*panel).replace(", 1 rows", ", 1 row"))
+    axes[0][0].set_ylabel("microseconds per call")
+    axes[0][0].legend()
     figure.savefig(path, dpi=80, metadata={"Software": None})
 
 
@@ -277,32 +286,35 @@ def main():
     options = parser.parse_args()
     print(f"raffle {raffle.__version__}, Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}")
     torch = optional("torch")
+    if torch:
+        torch.set_num_threads(1)
     lines = []
-    print(f"\n{'overhead, us per call':34} {'us':>8} {'limit':>6}")
+    print(f"\n{'overhead, us per call':46} {'median':>8} {'least':>8} {'limit':>6}")
     missed = []
-    for kind, what, us, limit in overhead(torch, 2000 if options.quick else 20000):
-        over = limit is not None and us > limit
+    for kind, what, us, least, limit in overhead(torch, 50 if options.quick else 400):
+        over = limit is not None and least > limit
         missed += [f"{kind}, {what}"] * over
-        print(f"{kind + ', ' + what:34} {us:8.2f} {limit or '':>6} {'!' if over else ''}")
-        lines.append(("overhead", 1, 8, what, kind, us))
+        print(f"{kind + ', ' + what:46} {us:8.2f} {least:8.2f} {limit or '':>6} {'!' if over else ''}")
+        lines.append(("overhead", 1, 8, what, kind, f"{us:.3f}", f"{least:.3f}", ""))
     if not options.overhead_only:
         flashinfer, vllm, llama = optional("flashinfer"), optional("vllm"), optional("llama_cpp")
         shapes = [(1, 128256)] if options.quick else [(1, 32000), (1, 128256), (16, 128256)]
-        found = list(cpu_lines(torch, llama, shapes, 5 if options.quick else 15))
+        found = list(cpu_lines(torch, llama, shapes, 5 if options.quick else 21))
         if torch and torch.cuda.is_available() and raffle.cuda_available()[0]:
             shapes = [(64, 128256)] if options.quick else [(1, 128256), (8, 128256), (64, 128256), (256, 128256)]
-            found += gpu_lines(torch, flashinfer, vllm, shapes, 5 if options.quick else 15)
-        print(f"\n{'device':10} {'rows':>5} {'vocab':>7}  {'route':22} {'sampler':18} {'us':>10} {'x raffle':>9}")
+            found += gpu_lines(torch, flashinfer, vllm, shapes, 5 if options.quick else 21)
+        print(f"\n{'device':10} {'rows':>5} {'vocab':>7}  {'route':22} {'sampler':18} {'us':>10} {'least':>10} {'x raffle':>9}")
         base = {line[:4]: line[5] for line in found if line[4] == "raffle"}
-        for line in found:
-            device, rows, vocab, route, name, us = line
-            print(f"{device:10} {rows:5} {vocab:7}  {route:22} {name:18} {us:10.1f} {us / base[line[:4]]:9.1f}")
-        lines += found
+        for *where, name, us, least in found:
+            device, rows, vocab, route = where
+            ratio = us / base[tuple(where)]
+            print(f"{device:10} {rows:5} {vocab:7}  {route:22} {name:18} {us:10.1f} {least:10.1f} {ratio:9.1f}")
+            lines.append((*where, name, f"{us:.2f}", f"{least:.2f}", f"{ratio:.2f}"))
         if options.plot:
             plot(found, options.plot)
     if options.csv:
         with open(options.csv, "w", newline="") as file:
-            csv.writer(file).writerows([("device", "rows", "vocab", "route", "sampler", "us"), *lines])
+            csv.writer(file).writerows([("device", "rows", "vocab", "route", "sampler", "us", "least_us", "x_raffle"), *lines])
     if missed:
         sys.exit(f"over the limit: {'; '.join(missed)}")
 
