@@ -13,7 +13,7 @@ of seeds), and bfloat16 and float16 rows are read as they are. `deterministic` c
 tensor([2, 0], dtype=torch.int32)
 """
 from numbers import Real
-from typing import Any, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 import torch
 
@@ -51,6 +51,21 @@ def _chance(rows: int, device: torch.device, generator: Optional[torch.Generator
     return seed, offset.expand(rows).contiguous() if offset.shape[0] != rows else offset
 
 
+def _filters(values: torch.Tensor, indices: Optional[torch.Tensor], filters: Dict[str, Any]) -> Dict[str, Any]:
+    """Filters as numbers, or with an entry per result. flashinfer's tensors have one per row of `values`, and results that
+    share a row share its filter."""
+    made = dict(filters)
+    for name, value in filters.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.ndim != 1 or value.shape[0] != values.shape[0]:
+            raise ValueError(f"{name} has shape {tuple(value.shape)}: must be a number or [{values.shape[0]}], an entry per row")
+        value = value.long() if name == "top_k" else value.float()
+        # An index out of range is for raffle to tell: here it only must not reach beyond the filter.
+        made[name] = value if indices is None else value[indices.long().clamp(0, max(values.shape[0] - 1, 0))]
+    return made
+
+
 def _draw(values: torch.Tensor, probs: bool, indices: Optional[torch.Tensor], generator: Optional[torch.Generator], check_nan: bool,
           seed: Seed, offset: Seed, return_valid: bool, flags: int = 0, **filters: Any) -> Any:
     if check_nan and torch.isnan(values).any():
@@ -60,7 +75,7 @@ def _draw(values: torch.Tensor, probs: bool, indices: Optional[torch.Tensor], ge
     rows = values.shape[0] if indices is None else indices.shape[0]
     seeds, positions = _chance(rows, values.device, generator, seed, offset)
     token, row_flags = _api.sample(values, seed=seeds, position=positions, index=indices, probs=probs, flags=flags | EMPTY_IS_ZERO,
-                                   return_flags=True, **filters)
+                                   return_flags=True, **_filters(values, indices, filters))
     if indices is not None:
         token = token.to(indices.dtype)
     return (token, (row_flags & (ROW_EMPTY | ROW_NAN)) == 0) if return_valid else token
@@ -148,21 +163,21 @@ def top_k_top_p_sampling_from_probs(probs: torch.Tensor, top_k: Union[torch.Tens
                  top_p=top_p)
 
 
-def _renorm(probs: torch.Tensor, **filters: Any) -> torch.Tensor:
+def _renorm(probs: torch.Tensor, dtype: torch.dtype, **filters: Any) -> torch.Tensor:
     if probs.dtype == torch.float64:
         probs = probs.float()
-    out: torch.Tensor = _probs.softmax(probs, probs=True, **filters)
+    out: torch.Tensor = _probs.softmax(probs, probs=True, out_dtype=dtype, **_filters(probs, None, filters))
     return out
 
 
 def top_p_renorm_probs(probs: torch.Tensor, top_p: Union[torch.Tensor, float], is_deterministic: bool = False) -> torch.Tensor:
-    """Probabilities outside of the top_p best become 0, the others sum to 1."""
-    return _renorm(probs, top_p=top_p)
+    """Probabilities outside of the top_p best become 0, the others sum to 1. float32, whatever `probs` are."""
+    return _renorm(probs, torch.float32, top_p=top_p)
 
 
 def top_k_renorm_probs(probs: torch.Tensor, top_k: Union[torch.Tensor, int], is_deterministic: bool = False) -> torch.Tensor:
-    """Probabilities outside of the top_k best become 0, the others sum to 1."""
-    return _renorm(probs, top_k=top_k)
+    """Probabilities outside of the top_k best become 0, the others sum to 1. Of the dtype of `probs`."""
+    return _renorm(probs, torch.float32 if probs.dtype == torch.float64 else probs.dtype, top_k=top_k)
 
 
 top_p_renorm_prob = top_p_renorm_probs
@@ -171,7 +186,7 @@ top_k_renorm_prob = top_k_renorm_probs
 
 def top_k_mask_logits(logits: torch.Tensor, top_k: Union[torch.Tensor, int]) -> torch.Tensor:
     """Logits outside of the top_k best become -inf."""
-    out: torch.Tensor = _probs.mask(logits, top_k=top_k)
+    out: torch.Tensor = _probs.mask(logits, **_filters(logits, None, {"top_k": top_k}))
     return out
 
 

@@ -79,6 +79,29 @@ def test_indices(dtype):
     assert drawn.dtype == dtype and drawn.tolist() == [3, 0, 3]
 
 
+def test_a_filter_belongs_to_a_row_of_the_input():
+    """With indices too, as in flashinfer's kernels: results that share a row share its filter."""
+    indices, ones = torch.tensor([1, 0, 0, 1, 0]), torch.tensor([1, 4])
+    for position in range(20):
+        chance = dict(seed=torch.arange(5), offset=torch.full((5,), position))
+        for drawn, free in (
+                (flashinfer.top_k_sampling_from_probs(PROBS, ones, indices, **chance), flashinfer.sampling_from_probs(PROBS, indices, **chance)),
+                (flashinfer.top_p_sampling_from_probs(PROBS, torch.tensor([0.1, 1.0]).double(), indices, **chance),
+                 flashinfer.sampling_from_probs(PROBS, indices, **chance)),
+                (flashinfer.top_k_top_p_sampling_from_logits(PROBS.log(), ones, 1.0, indices, **chance),
+                 flashinfer.sampling_from_logits(PROBS.log(), indices, **chance))):
+            assert drawn[[1, 2, 4]].tolist() == [0, 0, 0] and drawn[[0, 3]].tolist() == free[[0, 3]].tolist()
+
+
+def test_types_of_renormalised_rows():
+    half = PROBS.bfloat16()
+    assert flashinfer.top_p_renorm_probs(half, 0.6).dtype == torch.float32
+    assert flashinfer.top_k_renorm_probs(half, 2).dtype == flashinfer.top_k_mask_logits(half, 2).dtype == torch.bfloat16
+    assert flashinfer.top_k_renorm_probs(PROBS.double(), 2).dtype == torch.float32
+    kept = flashinfer.top_k_mask_logits(PROBS, torch.tensor([1, 2])) > -torch.inf
+    assert kept.sum(1).tolist() == [1, 2]
+
+
 def test_seeds():
     flat = torch.ones(6, 5000)
     first = flashinfer.sampling_from_probs(flat, seed=5, offset=3)
@@ -134,6 +157,11 @@ def test_rows_of_values():
     (lambda: flashinfer.sampling_from_probs(PROBS, seed=torch.tensor([1.0]), offset=torch.tensor([1])), ValueError),
     (lambda: flashinfer.sampling_from_probs(PROBS, seed=torch.tensor(1), offset=torch.tensor([1])), ValueError),
     (lambda: flashinfer.top_k_top_p_sampling_from_probs(PROBS, 1, 1.0, filter_apply_order="other"), ValueError),
+    (lambda: flashinfer.top_k_sampling_from_probs(PROBS, torch.tensor(1)), ValueError),
+    (lambda: flashinfer.top_p_sampling_from_probs(PROBS, torch.ones(2, 1)), ValueError),
+    (lambda: flashinfer.top_p_sampling_from_probs(PROBS, torch.ones(3), torch.tensor([0, 1, 0])), ValueError),
+    (lambda: flashinfer.top_p_renorm_probs(PROBS, torch.ones(3)), ValueError),
+    (lambda: flashinfer.top_k_mask_logits(PROBS, torch.ones(1)), ValueError),
     (lambda: flashinfer.softmax(PROBS, "hot"), TypeError),
     (lambda: flashinfer.softmax(PROBS, True), TypeError),
     (lambda: flashinfer.softmax(PROBS, torch.ones(3)), ValueError),
