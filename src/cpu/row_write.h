@@ -10,6 +10,7 @@ typedef struct writing {
     cut kept;
     portion best_portion;
     log_line line;
+    uint64_t tickets;     /* of all that is kept */
     int only;             /* one token is kept, with probability 1 */
     int64_t total, listed; /* kept tokens so far */
 } writing;
@@ -22,6 +23,7 @@ static writing writing_make(const cpu_row *row, const cpu_scratch *s, const answ
     if (empty) w.kept.low = PLUS_INF;
     if (empty || a->greedy) return w;
     w.by = weighing_make(row->params.temperature, best);
+    w.tickets = a->draw_tickets;
     w.best_portion = portion_make(a->draw_tickets);
     w.line = log_line_make(row->params.temperature, best, &w.by.row, a->draw_tickets);
     return w;
@@ -29,7 +31,8 @@ static writing writing_make(const cpu_row *row, const cpu_scratch *s, const answ
 
 /* What is written of tokens that are not kept. */
 RAFFLE_FN float nothing_of(const writing *w) {
-    return w->to->form == FORM_PROBABILITY || w->row->params.temperature == LINEAR_TEMPERATURE ? 0.0f : MINUS_INF;
+    const int weights = w->row->params.temperature == LINEAR_TEMPERATURE;
+    return w->to->form == FORM_PROBABILITY || (w->to->form == FORM_LOGIT && weights) ? 0.0f : MINUS_INF;
 }
 
 /* The lanes of x, tokens i and up, that are kept. */
@@ -47,11 +50,25 @@ RAFFLE_FN vm kept_lanes(const writing *w, vf x, int64_t i) {
     return v_mask(v_bits(above) | (v_bits(equal) & lanes));
 }
 
+/* Logarithms of the shares that weights have of the tickets; `row` is the reference of the largest. One by one: whoever
+ * has probabilities rarely wants their logarithms. */
+static vf v_log_weight(vf x, const ref *row, uint64_t tickets) {
+    float lane[V_LANES];
+    v_store(lane, x);
+    for (int i = 0; i < V_LANES; ++i) {
+        const double held = (double)lane[i] * (double)row->base * (double)row->gain * (double)(1 << TICKET_BITS);
+        const float log = held > 0.0 ? (float)natural_log(held / (double)tickets) : MINUS_INF;
+        lane[i] = log > 0.0f ? 0.0f : log;
+    }
+    return v_load_f32(lane);
+}
+
 /* The values of kept lanes. */
 RAFFLE_FN vf value_of(const writing *w, vf x, const ref *f, const portion *p) {
     if (w->to->form == FORM_LOGIT) return x;
     if (w->only) return v_set(w->to->form == FORM_LOG ? 0.0f : 1.0f);
     if (w->to->form == FORM_PROBABILITY) return v_portion(v_weight_any(x, f), p);
+    if (w->by.row.kind == REF_LINEAR) return v_log_weight(x, &w->by.row, w->tickets);
     return v_log_kept(x, &w->by.row, &w->line);
 }
 

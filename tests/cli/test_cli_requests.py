@@ -96,6 +96,8 @@ def test_probs():
     check(near(softmax(path, "--probs"), [w / 10 for w in weights]), "probabilities are renormalised")
     check(near(softmax(path, "--probs", "--top-k", 3), [0, .5, .25, .25, 0, 0, 0, 0]), "after top-k too")
     check(softmax(path, "--probs", "--mask", "--top-p", 0.5) == [0, 4, 2, 2, 0, 0, 0, 0], "--mask: 0 where a token was cut")
+    logs = [math.log(w / 10) if w else -math.inf for w in weights]
+    check(all(a == b or abs(a - b) < 1e-6 for a, b in zip(softmax(path, "--probs", "--log"), logs)), "their logarithms")
     run = Run("sample", path, "--probs", "--draws", 4000, "--counts")
     counts = {int(t): int(n) for _, t, n in map(str.split, run.lines)}
     fair = all(abs(counts.get(i, 0) - 400 * w) <= 5 * math.sqrt(400 * w) for i, w in enumerate(weights))

@@ -211,7 +211,6 @@ static uint64_t hash(uint64_t seed, const void *bytes, size_t count) {
 static void write_batch(raffle_plan *plan, const batch *b, const void *structs[3], int64_t first, int64_t end, answers *a) {
     int64_t vocab = b->desc.vocab, rows = b->rows, words = (vocab + 31) / 32, room = 1 + b->form / 16;
     int form = (int)(b->form % 3), dtype = (int)(b->form / 3 % 3), bytes = dtype == RAFFLE_F32 ? 4 : 2;
-    if (b->desc.input == RAFFLE_PROBS && form == 1) form = 0;
     size_t sizes[5] = {(size_t)(rows * vocab * bytes), (size_t)(rows * words) * 4, (size_t)(rows * room) * 4, (size_t)rows * 4, (size_t)rows * 4};
     uint8_t *out[5];
     for (int i = 0; i < 5; ++i) memset(out[i] = malloc(sizes[i]), 0x5a, sizes[i]); /* exactly as large as they must be */

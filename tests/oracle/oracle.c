@@ -501,6 +501,12 @@ float oracle_log_of(float temperature, float M, float x, uint64_t mass) {
     return result < 0 ? result : 0;
 }
 
+/* Section 9. */
+static float log_of_weight(oracle_ref row, float x, uint64_t mass) {
+    float log = (float)oracle_log(ldexp((double)x, 41 - (int)row.exponent) / (double)mass);
+    return log < 0 ? log : 0;
+}
+
 void oracle_probabilities(const oracle_case *g, int logarithms, float *value) {
     uint8_t *kept = malloc((size_t)g->vocab);
     oracle_answer a = oracle_sample(g, kept, NULL);
@@ -514,6 +520,7 @@ void oracle_probabilities(const oracle_case *g, int logarithms, float *value) {
         int64_t first = i / GROUP * GROUP, end = first + GROUP < g->vocab ? first + GROUP : g->vocab;
         if (!kept[i]) value[i] = logarithms ? -INFINITY : 0;
         else if (a.greedy) value[i] = logarithms ? 0 : 1;
+        else if (logarithms && row.kind == ORACLE_LINEAR) value[i] = log_of_weight(row, x[i], a.draw_mass);
         else if (logarithms) value[i] = oracle_log_of(g->temperature, M, x[i], a.draw_mass);
         else value[i] = probability_of(scale, row, M, oracle_largest(x, first, end), x[i], a.draw_mass);
     }

@@ -147,6 +147,51 @@ TEST(weights_renormalised) {
     }
 }
 
+/* Logarithms of the same: the oracle's bits, and within 1e-6 of long double, relative where they are large. */
+TEST(logarithms_of_weights) {
+    test_random r = {25};
+    for (int64_t n = 0; n < test_amount(300); ++n) {
+        batch b;
+        batch_weights(&b, &r, a_vocab(&r));
+        float *wanted = test_alloc((size_t)b.vocab * 4), *got = test_alloc((size_t)(b.rows * b.vocab) * 4);
+        uint8_t *kept = test_alloc((size_t)b.vocab);
+        for (int i = 0; i < ISA_COUNT; ++i) {
+            if (!raffle_isa_available(every_isa[i])) continue;
+            runner own = plan_of(b.dtype, b.vocab, every_isa[i]);
+            raffle_params params = batch_params(&b);
+            raffle_logits logits = logits_of(&b);
+            raffle_output o = raffle_output_init();
+            raffle_error error = raffle_error_init();
+            params.temperature = NULL;
+            o.data = got;
+            o.flags = RAFFLE_LOG;
+            CHECK(raffle_softmax(own.plan, &logits, &params, &o, &own.launch, &error) == RAFFLE_OK, "%s", error.text);
+            for (int64_t row = 0; row < b.rows; ++row) {
+                oracle_case c = case_of(&b, row);
+                oracle_answer a = oracle_sample(&c, kept, NULL);
+                long double sum = 0, worst = 0;
+                oracle_probabilities(&c, 1, wanted);
+                for (int64_t t = 0; t < b.vocab; ++t) sum += kept[t] ? (long double)oracle_load(c.row, c.dtype, t) : 0;
+                for (int64_t t = 0; t < b.vocab && !a.greedy && !isinf((double)sum); ++t) {
+                    long double exact = kept[t] ? logl((long double)oracle_load(c.row, c.dtype, t) / sum) : -INFINITY;
+                    long double off = kept[t] ? fabsl((long double)got[row * b.vocab + t] - exact) / fmaxl(1, fabsl(exact))
+                                              : got[row * b.vocab + t] != -INFINITY;
+                    if (off > worst) worst = off;
+                }
+                if (test_note(!memcmp(got + row * b.vocab, wanted, (size_t)b.vocab * 4) && worst < 1e-6L)) {
+                    printf("%s: %s: bits differ, or off by %Lg\n", test_state.name, raffle_isa_name(every_isa[i]), worst);
+                    batch_print(&b, row);
+                }
+            }
+            runner_free(own);
+        }
+        free(wanted);
+        free(got);
+        free(kept);
+        batch_free(&b);
+    }
+}
+
 /* ---- rows shared by several results --------------------------------------------------------------- */
 
 TEST(rows_by_index) {
@@ -308,6 +353,7 @@ TEST(draws_from_softmax) {
 int main(void) {
     RUN(tokens_of_weights);
     RUN(weights_renormalised);
+    RUN(logarithms_of_weights);
     RUN(rows_by_index);
     RUN(softmax_then_filters);
     RUN(draws_from_softmax);
