@@ -122,7 +122,7 @@ typedef struct raffle_plan_desc {
 } raffle_plan_desc;
 
 /* CPU plans so far: CUDA refuses them, and raffle_state, with RAFFLE_E_UNSUPPORTED. */
-#define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 4 bytes a token */
+#define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 8 bytes a token */
 #define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report */
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
@@ -309,11 +309,16 @@ typedef struct raffle_verified {
     int32_t *last;       /* [requests] or NULL: the recovered or bonus token, which is also in `token` */
     int32_t *path;       /* [target rows] or NULL: which draft of its request each token is; -1: the last and what is behind */
     uint32_t *row_flags; /* [target rows] or NULL: of the row that each token came from; 0 behind */
+    const struct raffle_report *report; /* or NULL: entry i tells of token i and the row it came from; rows are target rows.
+                                           Behind a request's last token as where no token was drawn. CPU */
 } raffle_verified;
 
 /* Verifies the drafts of a batch. `logits` has one row per draft and one more per request; params.slot is [requests] or
  * NULL (request r uses entry r), position is that of the request's first row, and allow is [target rows]. A row that is
- * empty ends its request there, with RAFFLE_NO_TOKEN as the last token. launch.part divides requests. CUDA: two
+ * empty ends its request there, with RAFFLE_NO_TOKEN as the last token. launch.part divides requests. In errors, row is the
+ * request. params.extra and state apply at every position as they would without drafts: histories go on with the drafts
+ * before the row, along its path in a tree; so they do for drafts.params, with a state of its own or the same one. CPU; a
+ * request then has at most 256 drafts, and drafts.params no XTC. CUDA: two
  * kernel launches, safe to capture; rows_max counts target rows and rows of draft logits; no draft probabilities yet;
  * an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT. */
 RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,

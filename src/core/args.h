@@ -48,6 +48,8 @@ raffle_status raffle_check_rows(const raffle_params *params, int64_t rows, const
 raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                   const raffle_drafts *drafts, const raffle_verified *verified,
                                   const raffle_launch *launch, verify_call *made, raffle_error *error);
+/* The drafts' parameters as a call of their own. */
+call raffle_draft_call(const verify_call *call);
 raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *call, raffle_error *error);
 
 /* One row's raffle_extra; `slot` is in range. */

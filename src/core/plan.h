@@ -27,6 +27,8 @@ typedef struct call {
     int64_t row_first, row_end; /* this call's part of the batch */
 } call;
 
+enum { TAIL_MAX = 256 }; /* drafts that may count as said after a history: a workspace has room for so many */
+
 /* A call of raffle_verify. The first target row of request r is drafts.first[r] + r, or r * (drafts.each + 1). */
 typedef struct verify_call {
     call target;                 /* row_first, row_end: its part of the requests */
@@ -36,6 +38,8 @@ typedef struct verify_call {
     int has_logits, has_probabilities; /* what is known of the drafts' distribution, in: */
     raffle_logits draft_logits;
     raffle_params draft_params;
+    raffle_state draft_state;    /* of the draft_params, zero where they have none, */
+    slot_layout draft_layout;    /* and its layout */
     raffle_probabilities draft_probabilities;
 } verify_call;
 

@@ -86,6 +86,20 @@ static raffle_status take_distribution(const raffle_plan *plan, verify_call *c, 
     return status;
 }
 
+/* What later versions added: extra, state and report. */
+static raffle_status check_later_fields(const raffle_plan *plan, verify_call *c, raffle_error *error) {
+    call draft = {.params = c->draft_params};
+    const raffle_params *p = &c->target.params, *q = &c->draft_params;
+    if (plan->desc.backend == RAFFLE_CUDA && (p->extra || p->state || q->extra || q->state || c->verified.report))
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "extra, state and report: raffle_verify on CUDA does not have them yet");
+    c->target.result.report = c->verified.report;
+    raffle_status status = raffle_check_additions(plan, &c->target, error);
+    if (!status) status = raffle_check_additions(plan, &draft, error);
+    c->draft_state = draft.state;
+    c->draft_layout = draft.layout;
+    return status;
+}
+
 raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                   const raffle_drafts *drafts, const raffle_verified *verified,
                                   const raffle_launch *launch, verify_call *c, raffle_error *error) {
@@ -94,7 +108,7 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
     raffle_status status = TAKE_LOGITS(&c->target.logits, logits);
     if (!status) status = TAKE_PARAMS(&c->target.params, params);
     if (!status) status = TAKE(&c->drafts, drafts, raffle_drafts);
-    if (!status) status = TAKE(&c->verified, verified, raffle_verified);
+    if (!status) status = TAKE_SINCE(offsetof(raffle_verified, report), &c->verified, verified, raffle_verified);
     if (!status) status = TAKE(&c->target.launch, launch, raffle_launch);
     if (!status) status = raffle_check_logits(plan, &c->target.logits, "logits", error);
     if (!status) status = check_method(&c->drafts, error);
@@ -106,8 +120,6 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
     if (status) return status;
     if (p->draft_step || c->draft_params.draft_step)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "draft_step is set: raffle_verify draws no drafts");
-    if (p->extra || p->state || c->draft_params.extra || c->draft_params.state)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "params.extra and params.state: raffle_verify does not have them yet");
     if (plan->desc.input != RAFFLE_LOGITS)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "input of the plan is probabilities: raffle_verify needs target logits");
     if (c->target.logits.row_index || c->draft_logits.row_index)
@@ -117,11 +129,36 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
     if (rows && !p->position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
     if (rows && !c->verified.token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "verified.token is NULL");
     if (rows && !c->verified.accepted) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "verified.accepted is NULL");
-    return raffle_check_launch(plan, &c->target, requests, error);
+    status = check_later_fields(plan, c, error);
+    return status ? status : raffle_check_launch(plan, &c->target, requests, error);
+}
+
+call raffle_draft_call(const verify_call *c) {
+    call made = {.params = c->draft_params, .state = c->draft_state, .layout = c->draft_layout, .vocab = c->target.vocab};
+    return made;
+}
+
+/* What each request asks for beyond the arrays, of the target and of its drafts. */
+static raffle_status check_extras(const verify_call *c, raffle_error *error) {
+    const call draft = raffle_draft_call(c);
+    raffle_status status = RAFFLE_OK;
+    for (int64_t r = 0; c->target.params.extra && !status && r < c->drafts.requests; ++r)
+        status = raffle_check_extra(&c->target, r, slot_of(&c->target.params, r), error);
+    for (int64_t r = 0; draft.params.extra && !status && r < c->drafts.requests; ++r) {
+        const int64_t slot = slot_of(&draft.params, r);
+        raffle_error own = raffle_error_init();
+        status = raffle_check_extra(&draft, r, slot, &own);
+        if (status) return raffle_fail(error, status, r, "drafts.params: %s", own.text);
+        if (extra_of(&draft.params, slot)->xtc_probability > 0.0f)
+            return raffle_fail(error, RAFFLE_E_UNSUPPORTED, r, "drafts.params: xtc_probability of row %lld is set: XTC has no fixed law",
+                               (long long)r);
+    }
+    return status;
 }
 
 raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *c, raffle_error *error) {
     const raffle_drafts *d = &c->drafts;
+    const int said = c->target.params.state || c->draft_params.state;
     for (int64_t r = 0; d->first && r <= d->requests; ++r) {
         const int64_t least = r == d->requests ? c->draft_rows : r ? d->first[r - 1] : 0, most = r ? c->draft_rows : 0;
         if (d->first[r] < least || d->first[r] > most)
@@ -130,6 +167,9 @@ raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *c,
     }
     for (int64_t r = 0; r < d->requests; ++r) {
         const int64_t first = draft_first(d, r), count = draft_first(d, r + 1) - first;
+        if (said && count > TAIL_MAX)
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, r, "request %lld has %lld drafts: with a state at most %d", (long long)r,
+                               (long long)count, TAIL_MAX);
         for (int64_t i = 0; i < count; ++i) {
             const int32_t token = d->token[first + i];
             if (token < RAFFLE_NO_TOKEN || token >= plan->desc.vocab)
@@ -140,5 +180,5 @@ raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *c,
                                    (long long)i, (long long)r, d->parent[first + i], (long long)i - 1);
         }
     }
-    return RAFFLE_OK;
+    return check_extras(c, error);
 }

@@ -135,7 +135,7 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
     edit_scratch edits;
     raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     cpu_row row = raffle_row_of(plan, call, row_index);
-    const int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, row_index), &edits, &row);
+    const int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, row_index), no_tail, &edits, &row);
     cpu_row whole = raffle_row_unfiltered(&row);
     cpu_row_function sample = ((const cpu_table *)plan->state)->sample[dtype];
     stage stages[STAGES_MAX];

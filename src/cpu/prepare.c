@@ -18,6 +18,7 @@ size_t edit_carve(edit_scratch *s, const raffle_plan_desc *desc, void *memory) {
     memset(s, 0, sizeof *s);
     if (!(desc->flags & RAFFLE_PLAN_EXTRA)) return used;
     s->row = raffle_carve(memory, &used, desc->vocab, sizeof *s->row);
+    s->draft_row = raffle_carve(memory, &used, desc->vocab, sizeof *s->draft_row);
     s->mask = raffle_carve(memory, &used, (desc->vocab + 31) / 32, sizeof *s->mask);
     if (!desc->history_max) return used;
     s->count_max = desc->history_max + TAIL_MAX;

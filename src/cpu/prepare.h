@@ -6,13 +6,11 @@
 #include "plan.h"
 #include "rows.h"
 
-enum { TAIL_MAX = 256 }; /* tokens that may be added to a history for one row */
-
 /* Workspace of a plan with RAFFLE_PLAN_EXTRA, behind that of every plan:
- *   | row [vocab] | mask [words] | entry [count_max] | index [index_max] | joined [history_max + TAIL_MAX] |
+ *   | row [vocab] | draft_row [vocab] | mask [words] | entry [count_max] | index [index_max] | joined [history_max + TAIL_MAX] |
  * the last three only with a history_max. */
 typedef struct edit_scratch {
-    float *row;
+    float *row, *draft_row; /* draft_row: raffle_verify edits a target row and a draft's */
     uint32_t *mask;
     uint64_t *entry; /* a table of counts for one row: see history.h */
     int32_t *index;
@@ -28,6 +26,7 @@ typedef struct tail {
     const int32_t *token;
     int32_t count;
 } tail;
+static const tail no_tail = {NULL, 0};
 
 /* Whether a row's logits are edited. */
 int raffle_edits(const raffle_extra *extra);

@@ -140,7 +140,7 @@ static void top_of(const view *v, int32_t count, int32_t *token, float *log) {
     f.count = 0;
     f.room = count;
     const float bound = v->empty ? PLUS_INF : few_bound(v, &f);
-    for (int64_t g = 0; g < s->groups && !v->empty; ++g) {
+    for (int64_t g = 0; !v->empty && g < s->groups; ++g) {
         float x[GROUP];
         if (!(s->peak[g] >= bound) || (f.count == count && !(s->peak[g] > f.entry[0].x))) continue;
         v->table->group[v->dtype](&v->row, g, x);
@@ -182,6 +182,11 @@ static void tell(const raffle_report *r, const view *v, int64_t i, int32_t token
         if (r->given_rank) r->given_rank[n] = good ? rank_of(v, y) : 0;
     }
     if (r->all) tell_all(v, r->all + i * r->all_stride);
+}
+
+void raffle_report_nothing(const raffle_plan *plan, const raffle_report *r, int64_t i) {
+    view v = {.empty = 1, .row.params.vocab = plan->desc.vocab};
+    tell(r, &v, i, RAFFLE_NO_TOKEN);
 }
 
 void raffle_row_report(const raffle_plan *plan, const raffle_report *r, int64_t i, const cpu_row *raw, const cpu_row *row,

@@ -20,7 +20,7 @@ enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for t
 
 /* Workspace of one call, cut out by scratch_carve:
  *   | peak [groups] | exponent, low, size [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] |
- *   | draft_peak [groups] | left_t [groups] | left_s [groups] | */
+ *   | draft_peak [groups] | left_t [groups] | left_s [groups] | draft_exponent, draft_low, draft_size [groups] | */
 typedef struct cpu_scratch {
     float *peak;     /* largest logit of each group, and -inf up to a multiple of PEAK_PAD */
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
@@ -32,7 +32,9 @@ typedef struct cpu_scratch {
     float *list_x;
     int32_t *list_id;
     int64_t list_max;
-    float *draft_peak;         /* raffle_verify: the draft row's peak, while peak is the target row's, */
+    float *draft_peak, *draft_size; /* raffle_verify: the draft row's, while the others are the target row's, */
+    int32_t *draft_exponent;
+    uint32_t *draft_low;
     uint64_t *left_t, *left_s; /* and of the tokens of each group that have chances left, the sums of both rows' tickets */
 } cpu_scratch;
 

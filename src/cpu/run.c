@@ -29,6 +29,9 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     s->draft_peak = raffle_carve(memory, &used, s->groups, sizeof *s->draft_peak);
     s->left_t = raffle_carve(memory, &used, s->groups, sizeof *s->left_t);
     s->left_s = raffle_carve(memory, &used, s->groups, sizeof *s->left_s);
+    s->draft_exponent = raffle_carve(memory, &used, s->groups, sizeof *s->draft_exponent);
+    s->draft_low = raffle_carve(memory, &used, s->groups, sizeof *s->draft_low);
+    s->draft_size = raffle_carve(memory, &used, s->groups, sizeof *s->draft_size);
     return used;
 }
 
@@ -107,11 +110,10 @@ cpu_row raffle_row_unfiltered(const cpu_row *row) {
     return whole;
 }
 
-int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, const edit_scratch *edits, cpu_row *row) {
+int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, tail tail, const edit_scratch *edits, cpu_row *row) {
     const raffle_extra *extra = extra_of(&call->params, slot);
-    tail none = {NULL, 0};
     if (!extra || !raffle_edits(extra)) return plan->desc.dtype;
-    raffle_prepare(call, plan->state, plan->desc.dtype, slot, none, edits, row);
+    raffle_prepare(call, plan->state, plan->desc.dtype, slot, tail, edits, row);
     return RAFFLE_F32;
 }
 
@@ -133,7 +135,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
         const cpu_row raw = row;
-        int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), &edits, &row);
+        int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), no_tail, &edits, &row);
         if (call->result.report) raffle_report_expect(&call->report, &raw, &row);
         if (call->params.extra || !same_but_for_chance(&row, &last)) {
             told = table->sample[dtype](&row, &scratch);

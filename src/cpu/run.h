@@ -9,8 +9,9 @@
 /* Row `row` of a call, its parameters looked up and defaults filled in. */
 cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row);
 
-/* Edits the row's logits if its extra asks for it. Returns the dtype that the row then has. */
-int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, const edit_scratch *edits, cpu_row *row);
+/* Edits the row's logits if its extra asks for it, after a history that goes on with `tail`. Returns the dtype that the row
+ * then has. */
+int raffle_row_prepare(const raffle_plan *plan, const call *call, int64_t slot, tail tail, const edit_scratch *edits, cpu_row *row);
 
 /* The same row without filters. */
 cpu_row raffle_row_unfiltered(const cpu_row *row);
@@ -22,6 +23,9 @@ void raffle_report_expect(const raffle_report *report, const cpu_row *raw, cpu_r
 /* Fills in what the report asks of entry i, the row that was sampled last, as `drawn`. Uses the scratch anew. */
 void raffle_row_report(const raffle_plan *plan, const raffle_report *report, int64_t i, const cpu_row *raw, const cpu_row *row,
                        int dtype, const answer *drawn, const cpu_scratch *scratch);
+
+/* What the report tells of entry i where no token was drawn. */
+void raffle_report_nothing(const raffle_plan *plan, const raffle_report *report, int64_t i);
 
 /* The parts of a call's workspace. */
 void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratch, edit_scratch *edits);

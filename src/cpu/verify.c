@@ -15,7 +15,9 @@ typedef struct walk {
     const raffle_plan *plan;
     const verify_call *call;
     const cpu_table *table;
+    const call *draft; /* the drafts' parameters */
     cpu_scratch scratch;
+    edit_scratch edits;
     int64_t request, slot;
     int64_t draft_first, row_first, count; /* its drafts, its target rows, how many drafts */
     const int32_t *token, *parent;         /* [count] */
@@ -23,9 +25,10 @@ typedef struct walk {
     int32_t accepted; /* so many were */
 } walk;
 
-/* A row, what sampling it gave, and its law if it was drawn from. */
+/* A row as it came and as its edits made it, what sampling it gave, and its law if it was drawn from. */
 typedef struct step {
-    cpu_row row;
+    cpu_row raw, row;
+    int dtype; /* of the row */
     answer answer;
     cpu_law law;
 } step;
@@ -33,11 +36,11 @@ typedef struct step {
 /* ---- laws --------------------------------------------------------------------------------------------------- */
 
 /* Samples the row of s, leaving its maxima in the scratch's peak. */
-static void step_sample(const walk *w, const cpu_scratch *scratch, int32_t dtype, step *s) {
-    s->answer = w->table->sample[dtype](&s->row, scratch);
+static void step_sample(const walk *w, const cpu_scratch *scratch, step *s) {
+    s->answer = w->table->sample[s->dtype](&s->row, scratch);
     if (s->answer.greedy || s->answer.row_flags & RAFFLE_ROW_EMPTY) return;
     cpu_law law = {
-        .tickets = w->table->tickets[dtype],
+        .tickets = w->table->tickets[s->dtype],
         .mass = s->answer.draw_tickets,
         .row = &s->row,
         .peak = scratch->peak,
@@ -48,12 +51,26 @@ static void step_sample(const walk *w, const cpu_scratch *scratch, int32_t dtype
     s->law = law;
 }
 
-/* The target row behind draft `node`, with `depth` tokens before it. */
+/* The target row behind draft `node`, with `depth` tokens before it, which have been emitted. */
 static void target_step(const walk *w, int32_t node, int32_t depth, step *s) {
     const call *c = &w->call->target;
-    s->row = raffle_row_make(w->plan, &c->logits, &c->params, w->row_first + node + 1, w->slot);
-    s->row.params.position += (uint64_t)depth;
-    step_sample(w, &w->scratch, w->plan->desc.dtype, s);
+    const tail said = {w->call->verified.token + w->row_first, depth};
+    s->raw = raffle_row_make(w->plan, &c->logits, &c->params, w->row_first + node + 1, w->slot);
+    s->raw.params.position += (uint64_t)depth;
+    s->row = s->raw;
+    s->dtype = raffle_row_prepare(w->plan, c, w->slot, said, &w->edits, &s->row);
+    if (c->result.report) raffle_report_expect(&c->report, &s->raw, &s->row);
+    step_sample(w, &w->scratch, s);
+}
+
+/* The scratch for a draft's row: all that must outlast it is the target's. */
+static cpu_scratch draft_scratch(const cpu_scratch *target) {
+    cpu_scratch other = *target;
+    other.peak = target->draft_peak;
+    other.exponent = target->draft_exponent;
+    other.low = target->draft_low;
+    other.size = target->draft_size;
+    return other;
 }
 
 static uint64_t token_tickets(const cpu_law *law, int32_t token) {
@@ -82,12 +99,15 @@ static cpu_law law_of_tokens(const int32_t *token, const int32_t *parent, int64_
 /* The law that draft i of the request was drawn from, in s->law. 0: its row has none. */
 static int draft_step(const walk *w, int64_t i, step *s) {
     const verify_call *c = w->call;
-    cpu_scratch other = w->scratch;
-    other.peak = w->scratch.draft_peak;
+    const cpu_scratch other = draft_scratch(&w->scratch);
     if (c->has_logits) {
-        int64_t slot = slot_of(&c->draft_params, w->request);
+        const int64_t slot = slot_of(&c->draft_params, w->request);
+        const tail said = {w->token, (int32_t)i};
+        edit_scratch edits = w->edits;
+        edits.row = w->edits.draft_row;
         s->row = raffle_row_make(w->plan, &c->draft_logits, &c->draft_params, w->draft_first + i, slot);
-        step_sample(w, &other, w->plan->desc.dtype, s);
+        s->dtype = raffle_row_prepare(w->plan, w->draft, slot, said, &edits, &s->row);
+        step_sample(w, &other, s);
         if (s->answer.row_flags & RAFFLE_ROW_EMPTY) return 0;
         if (s->answer.greedy) s->law = law_of_tokens(&s->answer.token, NULL, 1, -1);
     } else if (c->has_probabilities) {
@@ -97,7 +117,8 @@ static int draft_step(const walk *w, int64_t i, step *s) {
         row.params.temperature = LINEAR_TEMPERATURE;
         row.params.top_p = 1.0f;
         s->row = row;
-        step_sample(w, &other, RAFFLE_F32, s);
+        s->dtype = RAFFLE_F32;
+        step_sample(w, &other, s);
         if (s->answer.row_flags & (RAFFLE_ROW_EMPTY | RAFFLE_ROW_NAN)) return 0;
     } else {
         s->law = law_of_tokens(w->token + i, NULL, 1, -1);
@@ -166,17 +187,34 @@ static void emit(const walk *w, int32_t index, int32_t token, int32_t draft, uin
     if (v->row_flags) v->row_flags[w->row_first + index] = flags;
 }
 
-static void emit_last(const walk *w, int32_t index, int32_t token, uint32_t flags) {
-    const raffle_verified *v = &w->call->verified;
-    int zero = flags & RAFFLE_ROW_EMPTY && w->call->target.params.flags & RAFFLE_EMPTY_IS_ZERO;
-    emit(w, index, zero ? 0 : token, -1, flags);
-    v->accepted[w->request] = index;
-    if (v->last) v->last[w->request] = zero ? 0 : token;
-    for (int64_t i = index + 1; i <= w->count; ++i) emit(w, (int32_t)i, RAFFLE_NO_TOKEN, -1, 0);
+/* Tells of a token and the row it came from, whose law is then gone. */
+static void tell(const walk *w, int32_t index, int32_t token, const step *from) {
+    const call *c = &w->call->target;
+    answer drawn = from->answer;
+    drawn.token = token;
+    if (c->result.report)
+        raffle_row_report(w->plan, &c->report, w->row_first + index, &from->raw, &from->row, from->dtype, &drawn, &w->scratch);
 }
 
-static void accept(walk *w, int32_t draft, uint32_t flags) {
-    emit(w, w->accepted++, w->token[draft], draft, flags);
+/* The last token, from the row `from`, which has `more` flags. */
+static void emit_last(const walk *w, int32_t index, int32_t token, const step *from, uint32_t more) {
+    const raffle_verified *v = &w->call->verified;
+    const call *c = &w->call->target;
+    const uint32_t flags = from->answer.row_flags;
+    int zero = flags & RAFFLE_ROW_EMPTY && from->row.params.flags & RAFFLE_EMPTY_IS_ZERO;
+    emit(w, index, zero ? 0 : token, -1, flags | more);
+    tell(w, index, token, from);
+    v->accepted[w->request] = index;
+    if (v->last) v->last[w->request] = zero ? 0 : token;
+    for (int64_t i = index + 1; i <= w->count; ++i) {
+        emit(w, (int32_t)i, RAFFLE_NO_TOKEN, -1, 0);
+        if (c->result.report) raffle_report_nothing(w->plan, &c->report, w->row_first + i);
+    }
+}
+
+static void accept(walk *w, int32_t draft, const step *from) {
+    emit(w, w->accepted, w->token[draft], draft, from->answer.row_flags);
+    tell(w, w->accepted++, w->token[draft], from);
     w->node = draft;
 }
 
@@ -221,16 +259,15 @@ static int32_t accepted_sibling(const walk *w, const cpu_law *target) {
 static void recover_last(walk *w, const step *target, const cpu_law *draft) {
     cpu_pair pair = {target->law, *draft, odds_make(target->law.mass, draft->mass), w->scratch.groups};
     w->table->left_over(&pair, w->scratch.left_t, w->scratch.left_s);
-    emit_last(w, w->accepted, recover(w, &pair, w->accepted, target->answer.token), target->answer.row_flags);
+    emit_last(w, w->accepted, recover(w, &pair, w->accepted, target->answer.token), target, 0);
 }
 
 /* The drafts behind the node by rejection. 1: one was accepted; 0: the last token was emitted. */
 static int reject_or_accept(walk *w, const step *target) {
     const verify_call *c = w->call;
-    const uint32_t flags = target->answer.row_flags;
     if (!c->has_logits && !c->has_probabilities) {
         int32_t child = accepted_sibling(w, &target->law);
-        if (child >= 0) return accept(w, child, flags), 1;
+        if (child >= 0) return accept(w, child, target), 1;
         cpu_law tried = law_of_tokens(w->token, w->parent, w->count, w->node);
         if (!w->parent) tried = law_of_tokens(w->token + w->node + 1, NULL, 1, -1);
         recover_last(w, target, &tried);
@@ -238,9 +275,9 @@ static int reject_or_accept(walk *w, const step *target) {
     }
     const int32_t child = w->node + 1;
     step draft;
-    if (!draft_step(w, child, &draft)) return emit_last(w, w->accepted, target->answer.token, flags | RAFFLE_ROW_DRAFT), 0;
+    if (!draft_step(w, child, &draft)) return emit_last(w, w->accepted, target->answer.token, target, RAFFLE_ROW_DRAFT), 0;
     if (ratio_accepts(accept_bits(w, w->node, w->accepted), chances_of(&target->law, &draft.law, w->token[child])))
-        return accept(w, child, flags), 1;
+        return accept(w, child, target), 1;
     recover_last(w, target, &draft.law);
     return 0;
 }
@@ -261,9 +298,9 @@ static void verify_steps(walk *w) {
             continue;
         }
         if (child >= 0) {
-            accept(w, child, a->row_flags);
+            accept(w, child, &target);
         } else {
-            emit_last(w, w->accepted, a->token, a->row_flags);
+            emit_last(w, w->accepted, a->token, &target, 0);
             going = 0;
         }
     }
@@ -305,6 +342,7 @@ static block_end block_walk(const walk *w, step *target) {
         }
         weight = block_next(weight, chances_of(&target->law, &draft.law, w->token[i]));
         emit(w, i, w->token[i], i, target->answer.row_flags);
+        tell(w, i, w->token[i], target);
     }
     return end;
 }
@@ -323,15 +361,15 @@ static void verify_block(walk *w) {
         cpu_pair pair = block_pair(w, &target, &draft, end.weight);
         token = recover(w, &pair, end.length, token);
     }
-    emit_last(w, end.length, token, target.answer.row_flags | end.flags);
+    emit_last(w, end.length, token, &target, end.flags);
 }
 
 /* ---- a batch ------------------------------------------------------------------------------------------------------------- */
 
-static walk walk_make(const raffle_plan *plan, const verify_call *call, int64_t request) {
+static walk walk_make(const raffle_plan *plan, const verify_call *call, const struct call *draft, int64_t request) {
     const raffle_drafts *d = &call->drafts;
-    walk w = {.plan = plan, .call = call, .table = plan->state, .request = request, .node = -1};
-    scratch_carve(&w.scratch, plan->desc.vocab, call->target.launch.workspace);
+    walk w = {.plan = plan, .call = call, .table = plan->state, .draft = draft, .request = request, .node = -1};
+    raffle_workspace(plan, call->target.launch.workspace, &w.scratch, &w.edits);
     w.slot = slot_of(&call->target.params, request);
     w.draft_first = draft_first(d, request);
     w.row_first = w.draft_first + request;
@@ -347,8 +385,9 @@ raffle_status raffle_cpu_verify(const raffle_plan *plan, const verify_call *call
     if (!status && call->has_logits)
         status = raffle_check_rows(&call->draft_params, call->drafts.requests, "drafts.params of request", error);
     if (!status) status = raffle_check_drafts(plan, call, error);
+    const struct call draft = raffle_draft_call(call);
     for (int64_t r = call->target.row_first; !status && r < call->target.row_end; ++r) {
-        walk w = walk_make(plan, call, r);
+        walk w = walk_make(plan, call, &draft, r);
         if (call->drafts.method == RAFFLE_BLOCK) verify_block(&w);
         else verify_steps(&w);
     }

@@ -35,7 +35,7 @@ raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
         cpu_target target = target_of(call, i);
-        int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), &edits, &row);
+        int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), no_tail, &edits, &row);
         if (!call->params.extra && wants_softmax(&target) && table->is_softmax(&row.params)) {
             uint32_t flags = table->softmax[dtype](&row, &scratch, (float *)(void *)target.data);
             if (call->output.row_flags) call->output.row_flags[i] = flags;

@@ -242,7 +242,7 @@ TEST(drafts_layout) {
 }
 
 TEST(verified_layout) {
-    SIZE(raffle_verified, 48);
+    SIZE(raffle_verified, 56);
     AT(raffle_verified, size, 0);
     AT(raffle_verified, reserved, 4);
     AT(raffle_verified, token, 8);
@@ -250,6 +250,7 @@ TEST(verified_layout) {
     AT(raffle_verified, last, 24);
     AT(raffle_verified, path, 32);
     AT(raffle_verified, row_flags, 40);
+    AT(raffle_verified, report, 48);
 }
 
 TEST(enum_values) {

@@ -259,6 +259,66 @@ TEST(a_plan_of_probabilities) {
     fixture_reset();
 }
 
+/* The plan that all of these need, and a state for it. */
+static raffle_plan *plan_with_all(raffle_state *state) {
+    raffle_plan_desc desc = raffle_plan_desc_init();
+    raffle_plan *plan;
+    desc.vocab = VOCAB;
+    desc.flags = RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT;
+    desc.history_max = 16;
+    if (raffle_plan_create(&desc, &plan, NULL)) abort();
+    *state = raffle_state_init();
+    state->slots = REQUESTS, state->history_max = 16, state->vocab = VOCAB;
+    state->memory = aligned_alloc(RAFFLE_WORKSPACE_ALIGN, raffle_state_bytes(state));
+    CHECK_STATUS(raffle_state_clear(state, NULL, NULL), RAFFLE_OK);
+    return plan;
+}
+
+static raffle_extra extra[REQUESTS], draft_extra[REQUESTS];
+static raffle_report report;
+
+static void with_extras(const raffle_state *state) {
+    memset(extra, 0, sizeof extra);
+    memset(draft_extra, 0, sizeof draft_extra);
+    with_logits();
+    for (int i = 0; i < REQUESTS; ++i) extra[i].repetition = draft_extra[i].frequency = 1.5f;
+    f.params.extra = extra, f.draft_params.extra = draft_extra;
+    f.params.extra_bytes = f.draft_params.extra_bytes = sizeof *extra;
+    f.params.state = f.draft_params.state = state;
+    report = raffle_report_init();
+    f.verified.report = &report;
+}
+
+TEST(extras_and_reports) {
+    raffle_plan *const bare = f.plan;
+    raffle_state state;
+    raffle_plan *const plan = plan_with_all(&state);
+    with_extras(&state), refused(RAFFLE_E_ARGUMENT, -1, "RAFFLE_PLAN_EXTRA");
+    report = raffle_report_init(), f.verified.report = &report, refused(RAFFLE_E_ARGUMENT, -1, "RAFFLE_PLAN_REPORT");
+    f.plan = plan;
+    fixture_reset();
+    with_extras(&state), accepted("extras and a report");
+    with_extras(&state), f.verified.size = offsetof(raffle_verified, report), accepted("a caller of the first release");
+    with_extras(&state), f.params.extra_bytes = 8, refused(RAFFLE_E_STRUCT, -1, "extra_bytes");
+    with_extras(&state), f.draft_params.extra_bytes = 8, refused(RAFFLE_E_STRUCT, -1, "extra_bytes");
+    with_extras(&state), report.point = 3, refused(RAFFLE_E_ARGUMENT, -1, "report.point");
+    with_extras(&state), extra[1].repetition = -1.0f, refused(RAFFLE_E_ARGUMENT, 1, "repetition of row 1");
+    with_extras(&state), draft_extra[2].frequency = NAN, refused(RAFFLE_E_ARGUMENT, 2, "drafts.params: frequency of row 2");
+    with_extras(&state), f.params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "repetition of row 0 needs a history");
+    with_extras(&state), f.draft_params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "drafts.params: frequency of row 0 needs a history");
+    with_extras(&state), draft_extra[1].xtc_probability = 0.5f, refused(RAFFLE_E_UNSUPPORTED, 1, "drafts.params: xtc_probability");
+    with_extras(&state), extra[1].xtc_probability = 0.5f, accepted("XTC of the target");
+    f.params.state = &state, f.drafts.requests = 1, f.drafts.first = NULL, f.drafts.each = 257, f.logits.rows = 258;
+    refused(RAFFLE_E_ARGUMENT, 0, "257 drafts");
+    raffle_state wrong = state;
+    wrong.vocab = VOCAB + 1;
+    with_extras(&wrong), refused(RAFFLE_E_ARGUMENT, -1, "state.vocab");
+    raffle_plan_destroy(plan);
+    free(state.memory);
+    f.plan = bare;
+    fixture_reset();
+}
+
 int main(void) {
     raffle_plan_desc desc = raffle_plan_desc_init();
     desc.vocab = VOCAB;
@@ -274,6 +334,7 @@ int main(void) {
     RUN(values_of_requests);
     RUN(combinations);
     RUN(a_plan_of_probabilities);
+    RUN(extras_and_reports);
     raffle_plan_destroy(f.plan);
     return test_report("verify_errors");
 }

@@ -5,13 +5,14 @@
 #include "../oracle/verify_oracle.h"
 #include "batch.h"
 #include "pick.h"
+#include "pick_extra.h"
 
-enum { REQUESTS_MAX = 12 };
+enum { REQUESTS_MAX = 12, DRAFT_HISTORY = 60 };
 typedef enum draft_kind { DRAFT_TOKENS, DRAFT_LOGITS, DRAFT_PROBABILITIES, DRAFT_TREE } draft_kind;
 static const char *const draft_kinds[] = {"tokens", "logits", "probabilities", "tree"};
 static const char *const method_names[] = {"rejection", "block", "match", "synthetic"};
 
-/* Request r's parameters are entry r of target and draft; rows are rows. */
+/* Request r's parameters are entry r of target and draft; rows are rows. With extras, both have one history. */
 typedef struct draft_batch {
     batch target, draft;
     draft_kind kind;
@@ -22,6 +23,8 @@ typedef struct draft_batch {
     float threshold_single, threshold_sum, rate;
     int bits_given;
     uint64_t accept_bits[BATCH_ROWS_MAX], recover_bits[2 * REQUESTS_MAX];
+    raffle_state state; /* memory NULL: no extras */
+    arena lists;
     verify_answer wanted[REQUESTS_MAX];
 } draft_batch;
 
@@ -99,11 +102,16 @@ static inline void draft_pick_rows(draft_batch *b, test_random *r) {
 /* A token that may well be accepted: drawn from the draft's row or the target's, the best of the target's, or any. */
 static inline int32_t draft_pick_token(const draft_batch *b, int64_t request, int64_t i, test_random *r) {
     int64_t choice = random_below(r, 20);
+    int64_t first = b->first[request];
     int from_draft = b->kind == DRAFT_LOGITS && choice < 12;
-    oracle_case c = from_draft ? case_of(&b->draft, i, request) : case_of(&b->target, i + request, request);
+    int32_t before = b->kind == DRAFT_TREE ? b->parent[i] : (int32_t)(i - first) - 1, said[DRAFT_HISTORY + VERIFY_DRAFTS_MAX], depth = 0;
+    oracle_case c = from_draft ? case_of(&b->draft, i, request) : case_of(&b->target, first + request + before + 1, request);
     if (choice == 19) return -1;
     if (choice >= 17) return (int32_t)random_below(r, c.vocab);
-    if (b->method == RAFFLE_MATCH && choice < 14) c.position += (uint64_t)(i - b->first[request]);
+    for (int32_t node = before; node >= 0; node = b->kind == DRAFT_TREE ? b->parent[first + node] : node - 1)
+        if (b->token[first + node] < 0) return (int32_t)random_below(r, c.vocab); /* it does not count */
+    c = oracle_behind(c, b->token + first, b->kind == DRAFT_TREE ? b->parent + first : NULL, before, said, &depth);
+    if (b->method == RAFFLE_MATCH && choice < 14) c.position += (uint64_t)depth;
     else c.seed = random_bits(r);
     int32_t token = oracle_sample(&c, NULL, NULL).token;
     return token < 0 ? (int32_t)random_below(r, c.vocab) : token;
@@ -124,7 +132,34 @@ static inline void draft_pick_probabilities(draft_batch *b, test_random *r) {
     }
 }
 
-static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int32_t method, int64_t vocab_max) {
+/* A history for each request, and an extra with features of `wish` for the target and for the draft, which is often the same. */
+static inline void draft_pick_extras(draft_batch *b, test_random *r, uint32_t wish) {
+    const int64_t vocab = b->target.vocab;
+    b->state = raffle_state_init();
+    b->state.slots = b->requests;
+    b->state.history_max = DRAFT_HISTORY;
+    b->state.vocab = vocab;
+    b->state.memory = test_alloc(raffle_state_bytes(&b->state));
+    raffle_state_clear(&b->state, NULL, NULL);
+    b->target.state = b->draft.state = &b->state;
+    b->target.extra = arena_take(&b->lists, (size_t)b->requests * sizeof *b->target.extra);
+    b->draft.extra = arena_take(&b->lists, (size_t)b->requests * sizeof *b->draft.extra);
+    for (int64_t i = 0; i < b->requests; ++i) {
+        int32_t token[DRAFT_HISTORY], slot = (int32_t)i, all = (int32_t)random_below(r, DRAFT_HISTORY + 1);
+        int32_t prompt = (int32_t)pick_history(r, vocab, token, all), output = all - prompt;
+        raffle_tokens said = raffle_tokens_init();
+        said.rows = 1, said.slot = &slot, said.token = token, said.count = &prompt, said.stride = DRAFT_HISTORY;
+        CHECK_STATUS(raffle_state_prompt(&b->state, &said, NULL), RAFFLE_OK);
+        said.token = token + prompt, said.count = &output;
+        CHECK_STATUS(raffle_state_accept(&b->state, &said, NULL), RAFFLE_OK);
+        b->target.extra[i] = pick_extra(r, &b->lists, wish, vocab, token, all, output);
+        b->draft.extra[i] = random_below(r, 2) ? b->target.extra[i] : pick_extra(r, &b->lists, wish, vocab, token, all, output);
+        b->draft.extra[i].xtc_probability = 0;
+    }
+}
+
+/* `wish`: features of raffle_extra; 0: none, not even a history. */
+static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int32_t method, int64_t vocab_max, uint32_t wish) {
     draft_batch *b = calloc(1, sizeof *b);
     int64_t vocab = 1 + random_below(r, random_below(r, 2) ? vocab_max : 40);
     int dtype = (int)random_below(r, 3);
@@ -155,6 +190,7 @@ static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int
     }
     draft_pick_masks(&b->target, r);
     draft_pick_masks(&b->draft, r);
+    if (wish) draft_pick_extras(b, r, wish);
     if (kind == DRAFT_PROBABILITIES) draft_pick_probabilities(b, r);
     if (kind == DRAFT_TREE && method == RAFFLE_REJECTION && random_below(r, 2)) {
         b->threshold_single = random_below(r, 2) ? (float)random_unit(r) : 0.0f;
@@ -164,8 +200,8 @@ static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int
     for (int64_t request = 0; request < b->requests; ++request)
         for (int64_t i = b->first[request]; i < b->first[request + 1]; ++i) {
             int64_t before = i - b->first[request];
-            b->token[i] = draft_pick_token(b, request, i, r);
             b->parent[i] = (int32_t)(random_below(r, 3) ? before - 1 : random_below(r, before + 1) - 1);
+            b->token[i] = draft_pick_token(b, request, i, r);
         }
     b->bits_given = random_below(r, 4) == 0;
     for (int64_t i = 0; i < BATCH_ROWS_MAX; ++i) {
@@ -181,10 +217,18 @@ static inline void draft_batch_free(draft_batch *b) {
     batch_free(&b->target);
     batch_free(&b->draft);
     free(b->probabilities);
+    free(b->state.memory);
+    arena_free(&b->lists);
     free(b);
 }
 
 /* ---- through the library ---- */
+
+/* A plan for the batch. */
+static inline runner draft_runner(const draft_batch *b, raffle_isa isa) {
+    if (!b->state.memory) return runner_make(b->target.dtype, b->target.vocab, isa);
+    return runner_make_for(b->target.dtype, b->target.vocab, isa, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, DRAFT_HISTORY);
+}
 
 typedef struct verify_outputs {
     int32_t token[BATCH_ROWS_MAX + 8], path[BATCH_ROWS_MAX + 8], accepted[REQUESTS_MAX + 8], last[REQUESTS_MAX + 8];

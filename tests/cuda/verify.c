@@ -119,7 +119,7 @@ static void check_kind(draft_kind kind, int32_t method, int64_t batches, int64_t
     test_random r = {seed};
     batches = test_amount(batches);
     for (int64_t i = 0; i < batches; ++i) {
-        draft_batch *b = draft_batch_make(&r, kind, method, vocab_max);
+        draft_batch *b = draft_batch_make(&r, kind, method, vocab_max, 0);
         device_batch d;
         raffle_error error = raffle_error_init();
         device_batch_make(&d, b);
@@ -153,7 +153,7 @@ TEST(large_vocabularies) {
 TEST(graph_replays) {
     NEED_GPU();
     test_random r = {21};
-    draft_batch *b = draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 1200);
+    draft_batch *b = draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 1200, 0);
     device_batch d;
     device_batch_make(&d, b);
     gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows);
@@ -186,7 +186,7 @@ TEST(ids_out_of_range) {
     NEED_GPU();
     test_random r = {22};
     for (int i = 0; i < 20; ++i) {
-        draft_batch *b = draft_batch_make(&r, DRAFT_TOKENS, RAFFLE_REJECTION, 600);
+        draft_batch *b = draft_batch_make(&r, DRAFT_TOKENS, RAFFLE_REJECTION, 600, 0);
         static const int32_t bad[] = {INT32_MAX, -2, INT32_MIN, 2000000000};
         int64_t request = 0;
         while (request < b->requests && b->first[request + 1] == b->first[request]) ++request;
@@ -211,7 +211,7 @@ TEST(ids_out_of_range) {
 TEST(refused) {
     NEED_GPU();
     test_random r = {23};
-    draft_batch *b = draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 600);
+    draft_batch *b = draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 600, 0);
     device_batch d;
     raffle_error error = raffle_error_init();
     device_batch_make(&d, b);

@@ -54,17 +54,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (kind == DRAFT_TREE && method == RAFFLE_BLOCK) method = RAFFLE_REJECTION;
     if (kind != DRAFT_TOKENS && kind != DRAFT_TREE) method %= 2;
     test_random r = {take(&in, 4)};
-    draft_batch *b = draft_batch_make(&r, kind, method, 400);
+    uint32_t wish = (uint32_t)take(&in, 3) & PICK_ALL;
+    draft_batch *b = draft_batch_make(&r, kind, method, 400, wish);
     int spoilt = (int)(take(&in, 1) % 3);
     verify_structs s;
     verify_outputs o, before;
     verify_structs_make(&s, b);
     verify_outputs_poison(&o);
-    runner any = runner_make(b->target.dtype, b->target.vocab, RAFFLE_ISA_BEST);
+    runner any = draft_runner(b, RAFFLE_ISA_BEST);
     for (int i = 0; i < spoilt; ++i) spoil(b, &s, &o, &any.launch, &in);
     for (int i = 0; i < 4; ++i) {
         if (!raffle_isa_available(isas[i])) continue;
-        runner run = runner_make(b->target.dtype, b->target.vocab, isas[i]);
+        runner run = draft_runner(b, isas[i]);
         raffle_launch launch = any.launch;
         raffle_error error = raffle_error_init();
         before = o;

@@ -436,8 +436,14 @@ uint64_t oracle_held(const oracle_case *g, uint64_t *held) {
     oracle_answer a = oracle_sample(g, kept, held);
     if (a.greedy || a.row_flags & RAFFLE_ROW_EMPTY) {
         memset(held, 0, (size_t)g->vocab * sizeof *held);
-    } else if (!a.whole_row) {
-        for (int64_t i = 0; i < g->vocab; ++i) held[i] = kept[i] ? held[i] : 0;
+    } else if (!a.whole_row) { /* what is above the cut's upper end is not weighed */
+        uint32_t ignored = 0;
+        float *x = processed_row(g, &ignored);
+        for (int64_t i = 0; i < g->vocab; ++i) x[i] = x[i] > a.best ? -INFINITY : x[i];
+        weighed w = oracle_weigh(x, g->vocab, scale_of_row(g, g->temperature));
+        for (int64_t i = 0; i < g->vocab; ++i) held[i] = kept[i] ? w.tickets[i] : 0;
+        oracle_weighed_free(w);
+        free(x);
     } else {
         uint32_t ignored = 0;
         float *x = processed_row(g, &ignored);

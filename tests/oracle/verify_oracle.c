@@ -97,6 +97,25 @@ static law law_one_hot(int64_t vocab, int32_t token) {
     return made;
 }
 
+oracle_case oracle_behind(oracle_case c, const int32_t *token, const int32_t *parent, int32_t node, int32_t *said, int32_t *depth) {
+    int32_t count = 0;
+    for (int32_t i = node; i >= 0; i = parent ? parent[i] : i - 1) ++count;
+    *depth += count;
+    if (!c.history) return c;
+    for (int64_t i = 0; i < c.history_length; ++i) said[i] = c.history[i];
+    c.history = said;
+    c.history_length += count;
+    for (int64_t at = c.history_length; node >= 0; node = parent ? parent[node] : node - 1) said[--at] = token[node];
+    return c;
+}
+
+/* Room for the longest history that a request's rows have. */
+static int32_t *said_room(const verify_case *g) {
+    int64_t length = g->target[0].history_length;
+    if (g->draft && g->count && g->draft[0].history_length > length) length = g->draft[0].history_length;
+    return malloc((size_t)(length + g->count + 1) * sizeof(int32_t));
+}
+
 static law law_of_logits(const oracle_case *c) {
     oracle_answer a = oracle_sample(c, NULL, NULL);
     if (a.greedy) return law_one_hot(c->vocab, a.token);
@@ -116,7 +135,13 @@ static law law_of_probabilities(const float *p, int64_t vocab) {
 /* The law that draft i came from; a mass of 0 if there is none. */
 static law law_of_draft(const verify_case *g, int32_t i) {
     int64_t vocab = g->target[0].vocab;
-    if (g->draft) return law_of_logits(&g->draft[i]);
+    if (g->draft) {
+        int32_t *said = said_room(g), depth = 0;
+        oracle_case c = oracle_behind(g->draft[i], g->token, NULL, i - 1, said, &depth);
+        law made = law_of_logits(&c);
+        free(said);
+        return made;
+    }
     if (g->probabilities) return law_of_probabilities(g->probabilities[i], vocab);
     return law_one_hot(vocab, g->token[i]);
 }
@@ -194,9 +219,11 @@ static int32_t recovered(const verify_case *g, int32_t n, uint64_t P, int block,
 
 /* ---- one draft after the other ---- */
 
-static oracle_case row_at(const verify_case *g, int32_t node, int32_t n) {
-    oracle_case c = g->target[node + 1];
-    c.position += (uint64_t)n;
+/* The row behind a draft. */
+static oracle_case row_at(const verify_case *g, int32_t node, int32_t *said) {
+    int32_t depth = 0;
+    oracle_case c = oracle_behind(g->target[node + 1], g->token, g->parent, node, said, &depth);
+    c.position += (uint64_t)depth;
     return c;
 }
 
@@ -205,7 +232,8 @@ static int follows(const verify_case *g, int32_t i, int32_t node) {
 }
 
 static void finish(const verify_case *g, verify_answer *a, int32_t n, int32_t token, uint32_t flags) {
-    if (flags & RAFFLE_ROW_EMPTY && !(g->target[0].flags & RAFFLE_EMPTY_IS_ZERO)) token = RAFFLE_NO_TOKEN;
+    uint32_t wishes = g->target[0].flags | (g->target[0].extra ? g->target[0].extra->flags : 0);
+    if (flags & RAFFLE_ROW_EMPTY && !(wishes & RAFFLE_EMPTY_IS_ZERO)) token = RAFFLE_NO_TOKEN;
     a->accepted = n;
     a->token[n] = a->last = token;
     a->row_flags[n] = flags;
@@ -261,14 +289,15 @@ static int32_t judge(const verify_case *g, int32_t node, int32_t n, const oracle
 }
 
 static void one_after_the_other(const verify_case *g, verify_answer *a) {
-    int32_t node = -1;
+    int32_t node = -1, *said = said_room(g);
     for (int32_t n = 0;; ++n) {
-        oracle_case row = row_at(g, node, n);
+        oracle_case row = row_at(g, node, said);
         oracle_answer sampled = oracle_sample(&row, NULL, NULL);
         uint32_t flags = sampled.row_flags;
         int32_t token, accepted = judge(g, node, n, &row, sampled, &token, &flags);
         if (accepted < 0) {
             finish(g, a, n, token, flags);
+            free(said);
             return;
         }
         a->token[n] = g->token[accepted];
@@ -282,10 +311,10 @@ static void one_after_the_other(const verify_case *g, verify_answer *a) {
 static void block(const verify_case *g, verify_answer *a) {
     const uint64_t one = 1ULL << 62;
     uint64_t P = one;
-    int32_t length = 0, last = RAFFLE_NO_TOKEN;
+    int32_t length = 0, last = RAFFLE_NO_TOKEN, *said = said_room(g);
     uint32_t last_flags = 0;
     for (int32_t n = 0; P > 0; ++n) {
-        oracle_case row = row_at(g, n - 1, n);
+        oracle_case row = row_at(g, n - 1, said);
         oracle_answer sampled = oracle_sample(&row, NULL, NULL);
         uint64_t A = bits_accept(g, n - 1, n);
         int none = sampled.row_flags & RAFFLE_ROW_EMPTY || n == g->count || g->token[n] < 0;
@@ -322,6 +351,7 @@ static void block(const verify_case *g, verify_answer *a) {
         free(draft.held);
     }
     finish(g, a, length, last, last_flags);
+    free(said);
 }
 
 verify_answer oracle_verify(const verify_case *g) {

@@ -9,9 +9,9 @@ enum { VERIFY_DRAFTS_MAX = 128 };
 /* One request. */
 typedef struct verify_case {
     int32_t method, count;
-    const oracle_case *target;         /* [count + 1] at the position of the first row */
+    const oracle_case *target;         /* [count + 1] at the position of the first row, with the history before it */
     const int32_t *token, *parent;     /* [count]; parent NULL: a chain */
-    const oracle_case *draft;          /* [count] or NULL */
+    const oracle_case *draft;          /* [count] or NULL, with the history before the first */
     const float *const *probabilities; /* [count] rows [vocab], or NULL */
     float threshold_single, threshold_sum, rate;
     const uint64_t *accept_bits, *recover_bits; /* [count + 1], [2], or NULL */
@@ -24,6 +24,10 @@ typedef struct verify_answer {
 } verify_answer;
 
 verify_answer oracle_verify(const verify_case *given);
+
+/* The case whose history goes on with draft `node` and those it follows; parent NULL: with drafts 0 to node. Their number is
+ * added to *depth. `said` has room for all. */
+oracle_case oracle_behind(oracle_case c, const int32_t *token, const int32_t *parent, int32_t node, int32_t *said, int32_t *depth);
 
 /* The low and the high 64 bits of Philox for a counter (position, stream, step). */
 void oracle_random_step(uint64_t seed, uint64_t position, uint32_t stream, uint32_t step, uint64_t bits[2]);

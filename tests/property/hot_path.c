@@ -86,12 +86,13 @@ TEST(verify_never_allocates) {
     test_random random = {32};
     for (int i = 0; i < 60; ++i) {
         draft_kind kind = (draft_kind)(i % 4);
-        draft_batch *b = draft_batch_make(&random, kind, kind == DRAFT_TREE ? i / 4 % 2 * RAFFLE_MATCH : i / 4 % 2, 1000);
+        draft_batch *b = draft_batch_make(&random, kind, kind == DRAFT_TREE ? i / 4 % 2 * RAFFLE_MATCH : i / 4 % 2, 1000,
+                                          i / 8 % 2 ? (uint32_t)random_bits(&random) & PICK_ALL : 0);
         verify_structs s;
         verify_outputs o;
         verify_structs_make(&s, b);
         verify_outputs_poison(&o);
-        runner r = runner_make(b->target.dtype, b->target.vocab, RAFFLE_ISA_BEST);
+        runner r = draft_runner(b, RAFFLE_ISA_BEST);
         long before = allocations;
         int status = raffle_verify(r.plan, &s.logits, &s.params, &s.drafts, &o.verified, &r.launch, NULL);
         CHECK_EQ(allocations - before, 0);

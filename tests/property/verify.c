@@ -1,6 +1,7 @@
 /* verify.c - raffle_verify returns the oracle's tokens, bit for bit: every instruction set, kind of draft, method,
  * split and layout of the batch. */
 #include "../common/draft_batch.h"
+#include "../common/report_row.h"
 
 static long requests_checked, drafts_checked, accepted_count;
 
@@ -15,6 +16,64 @@ static void run_batch(const draft_batch *b, runner r, const char *isa, int32_t p
         CHECK_STATUS(raffle_verify(r.plan, &s.logits, &s.params, &s.drafts, &o.verified, &r.launch, NULL), RAFFLE_OK);
     for (int64_t i = 0; i < b->requests; ++i) verify_outputs_check(&o, b, i, i, draft_row_first(b, i), isa);
     verify_guards_check(&o, b, isa);
+}
+
+/* The row that token `n` of a request came from; its history lives in said. */
+static oracle_case row_of_token(const draft_batch *b, int64_t request, int64_t n, int32_t *said) {
+    const int64_t first = b->first[request];
+    int32_t node = n ? b->wanted[request].path[n - 1] : -1, depth = 0;
+    oracle_case c = case_of(&b->target, draft_row_first(b, request) + node + 1, request);
+    c = oracle_behind(c, b->token + first, b->kind == DRAFT_TREE ? b->parent + first : NULL, node, said, &depth);
+    c.position += (uint64_t)depth;
+    return c;
+}
+
+/* Whether entry i of a report is right about `token`, which came from this row. */
+static int entry_good(const raffle_report *r, int64_t i, const report_row *row, int32_t token) {
+    int good = report_id_is(row, token, r->chosen[i], r->rank[i]) && report_same(r->entropy[i], row->entropy) &&
+               report_top_is(row, r->top_token + i * r->top_count, r->top + i * r->top_count, r->top_count);
+    for (int64_t n = i * r->given_count; n < (i + 1) * r->given_count; ++n)
+        good = good && report_id_is(row, r->given[n], r->given_logprob[n], r->given_rank[n]);
+    return good;
+}
+
+/* What is told of each token beside the oracle's numbers. */
+static void check_report(const draft_batch *b, const raffle_report *report, const char *isa) {
+    for (int64_t request = 0; request < b->requests; ++request) {
+        const verify_answer *w = &b->wanted[request];
+        for (int64_t n = 0; n <= b->first[request + 1] - b->first[request]; ++n) {
+            int32_t said[DRAFT_HISTORY + VERIFY_DRAFTS_MAX];
+            const int emitted = n <= w->accepted;
+            const oracle_case c = row_of_token(b, request, emitted ? n : 0, said);
+            report_row row = report_row_make(&c, report->point);
+            if (!emitted) row.empty = 1, row.entropy = NAN; /* as where nothing was drawn */
+            int32_t token = w->row_flags[n] & RAFFLE_ROW_EMPTY ? -1 : w->token[n];
+            if (test_note(entry_good(report, draft_row_first(b, request) + n, &row, token)))
+                printf("%s: %s: report of token %lld of request %lld, point %d, %s, %s\n", test_state.name, isa, (long long)n,
+                       (long long)request, report->point, draft_kinds[b->kind], method_names[b->method]);
+            report_row_free(&row);
+        }
+    }
+}
+
+static void run_report(const draft_batch *b, runner r, const char *isa, int32_t point) {
+    enum { TOP = 3, GIVEN = 2 };
+    static float chosen[BATCH_ROWS_MAX], entropy[BATCH_ROWS_MAX], top[BATCH_ROWS_MAX * TOP], given_log[BATCH_ROWS_MAX * GIVEN];
+    static int32_t rank[BATCH_ROWS_MAX], top_token[BATCH_ROWS_MAX * TOP], given[BATCH_ROWS_MAX * GIVEN], given_rank[BATCH_ROWS_MAX * GIVEN];
+    verify_structs s;
+    verify_outputs o;
+    raffle_report report = raffle_report_init();
+    verify_structs_make(&s, b);
+    verify_outputs_poison(&o);
+    for (int64_t i = 0; i < b->target.rows * GIVEN; ++i) given[i] = (int32_t)(i * 7 % (b->target.vocab + 1));
+    report.point = point;
+    report.chosen = chosen, report.rank = rank, report.entropy = entropy;
+    report.top_count = TOP, report.top_token = top_token, report.top = top;
+    report.given_count = GIVEN, report.given = given, report.given_logprob = given_log, report.given_rank = given_rank;
+    o.verified.report = &report;
+    CHECK_STATUS(raffle_verify(r.plan, &s.logits, &s.params, &s.drafts, &o.verified, &r.launch, NULL), RAFFLE_OK);
+    for (int64_t i = 0; i < b->requests; ++i) verify_outputs_check(&o, b, i, i, draft_row_first(b, i), isa);
+    check_report(b, &report, isa);
 }
 
 /* Each request alone, by a call of its own, its parameters found by a slot, without the optional results. */
@@ -61,10 +120,11 @@ static void check_batch(const draft_batch *b) {
     for (int i = 0; i < ISA_COUNT; ++i) {
         if (!raffle_isa_available(every_isa[i])) continue;
         const char *isa = raffle_isa_name(every_isa[i]);
-        runner r = runner_make(b->target.dtype, b->target.vocab, every_isa[i]);
+        runner r = draft_runner(b, every_isa[i]);
         run_batch(b, r, isa, 0);
         run_batch(b, r, isa, 3);
         run_alone(b, r, isa);
+        if (b->state.memory) run_report(b, r, isa, (int32_t)(b->target.seed[0] % 3));
         runner_free(r);
     }
     requests_checked += b->requests;
@@ -76,7 +136,20 @@ static void check_kind(draft_kind kind, int32_t method, int64_t batches, int64_t
     test_random r = {seed};
     batches = test_amount(batches);
     for (int64_t i = 0; i < batches; ++i) {
-        draft_batch *b = draft_batch_make(&r, kind, method, vocab_max);
+        draft_batch *b = draft_batch_make(&r, kind, method, vocab_max, 0);
+        check_batch(b);
+        draft_batch_free(b);
+    }
+}
+
+/* The same with histories, edits and filters: few at a time, or many drafts would have no chance. */
+static void check_extras(draft_kind kind, int32_t method, int64_t batches, uint64_t seed) {
+    test_random r = {seed};
+    batches = test_amount(batches);
+    for (int64_t i = 0; i < batches; ++i) {
+        uint32_t wish = (uint32_t)random_bits(&r) & PICK_ALL;
+        if (i % 4) wish &= (uint32_t)random_bits(&r) & (uint32_t)random_bits(&r);
+        draft_batch *b = draft_batch_make(&r, kind, method, 500, wish ? wish : PICK_COUNTS);
         check_batch(b);
         draft_batch_free(b);
     }
@@ -96,6 +169,20 @@ TEST(tree_synthetic) { check_kind(DRAFT_TREE, RAFFLE_SYNTHETIC, 30, 600, 11); }
 TEST(large_vocabularies) {
     check_kind(DRAFT_LOGITS, RAFFLE_REJECTION, 3, 20000, 12);
     check_kind(DRAFT_LOGITS, RAFFLE_BLOCK, 3, 20000, 13);
+}
+TEST(extras_of_chains) {
+    check_extras(DRAFT_LOGITS, RAFFLE_REJECTION, 40, 20);
+    check_extras(DRAFT_LOGITS, RAFFLE_BLOCK, 25, 21);
+    check_extras(DRAFT_PROBABILITIES, RAFFLE_REJECTION, 15, 22);
+    check_extras(DRAFT_TOKENS, RAFFLE_REJECTION, 25, 23);
+    check_extras(DRAFT_TOKENS, RAFFLE_BLOCK, 15, 24);
+    check_extras(DRAFT_TOKENS, RAFFLE_MATCH, 40, 25);
+    check_extras(DRAFT_TOKENS, RAFFLE_SYNTHETIC, 20, 26);
+}
+TEST(extras_of_trees) {
+    check_extras(DRAFT_TREE, RAFFLE_REJECTION, 40, 27);
+    check_extras(DRAFT_TREE, RAFFLE_MATCH, 40, 28);
+    check_extras(DRAFT_TREE, RAFFLE_SYNTHETIC, 20, 29);
 }
 
 TEST(enough_was_decided) {
@@ -117,6 +204,8 @@ int main(void) {
     RUN(tree_match);
     RUN(tree_synthetic);
     RUN(large_vocabularies);
+    RUN(extras_of_chains);
+    RUN(extras_of_trees);
     RUN(enough_was_decided);
     return test_report("verify");
 }

@@ -9,7 +9,7 @@
 #include "../oracle/softmax.h"
 #include "../oracle/verify_oracle.h"
 
-enum { VOCAB_MAX = 12, LANES = 64, DRAFTS = 8, TEXT = 3 };
+enum { VOCAB_MAX = 12, LANES = 64, DRAFTS = 8, TEXT = 3, HISTORY = 32 };
 static const double Z_MOST = 4.0;
 
 typedef enum chosen { BY_LOGITS, BY_PROBABILITIES, BY_TOKENS, BY_TREE } chosen;
@@ -20,6 +20,8 @@ typedef struct model {
     int32_t vocab;
     float target[VOCAB_MAX][VOCAB_MAX], draft[VOCAB_MAX][VOCAB_MAX];
     oracle_case how, draft_how; /* parameters only */
+    raffle_extra extra, draft_extra; /* penalties, if `penalised`; texts begin without a history */
+    int penalised;
     chosen by;
     int32_t method, drafts;
 } model;
@@ -40,6 +42,8 @@ typedef struct lanes {
     int32_t first[LANES + 1], token[LANES * DRAFTS], parent[LANES * DRAFTS];
     int32_t out[LANES * (DRAFTS + 1)], accepted[LANES], count[LANES];
     int32_t text[LANES][TEXT + DRAFTS + 1], length[LANES];
+    raffle_extra extra[LANES], draft_extra[LANES];
+    raffle_state state; /* memory NULL: none */
 } lanes;
 
 static raffle_params lane_params(lanes *l, const model *m, int draft) {
@@ -59,7 +63,20 @@ static raffle_params lane_params(lanes *l, const model *m, int draft) {
     p.min_p = draft ? NULL : l->min_p;
     p.seed = l->seed;
     p.position = l->position;
+    if (!m->penalised) return p;
+    for (int i = 0; i < LANES; ++i) (draft ? l->draft_extra : l->extra)[i] = draft ? m->draft_extra : m->extra;
+    p.extra = draft ? l->draft_extra : l->extra;
+    p.extra_bytes = sizeof *p.extra;
+    p.state = &l->state;
     return p;
+}
+
+/* Appends `count` tokens to a lane's history, or takes as many back (token NULL). */
+static void lane_say(lanes *l, int32_t lane, const int32_t *token, int32_t count) {
+    raffle_tokens t = raffle_tokens_init();
+    if (!l->state.memory) return;
+    t.rows = 1, t.slot = &lane, t.token = token, t.count = &count, t.stride = count ? count : 1;
+    CHECK_STATUS(token ? raffle_state_accept(&l->state, &t, NULL) : raffle_state_truncate(&l->state, &t, NULL), RAFFLE_OK);
 }
 
 /* The law of one row, and in f32. */
@@ -95,6 +112,7 @@ static void draw_drafts(lanes *l, const model *m, int32_t step) {
         if (step > l->count[i]) continue;
         int32_t at = l->first[i] + step - 1;
         l->token[at] = token[i];
+        lane_say(l, i, &token[i], 1); /* the next draft sees it */
         memcpy(l->draft[at], rows[i], sizeof rows[i]);
         long double law[VOCAB_MAX];
         if (m->by != BY_PROBABILITIES) continue;
@@ -152,6 +170,7 @@ static void write_texts(lanes *l, const model *m, uint64_t seed, tally *sum) {
         l->position[i] = 0;
         l->length[i] = 0;
     }
+    if (l->state.memory) CHECK_STATUS(raffle_state_clear(&l->state, NULL, NULL), RAFFLE_OK);
     for (int going = 1; going;) {
         going = 0;
         for (int i = 0; i < LANES; ++i) { /* ragged: texts that are done have no drafts, some begin with fewer */
@@ -159,11 +178,13 @@ static void write_texts(lanes *l, const model *m, uint64_t seed, tally *sum) {
             l->first[i + 1] = l->first[i] + l->count[i];
         }
         for (int32_t step = 1; step <= m->drafts && m->by != BY_TREE; ++step) draw_drafts(l, m, step);
+        for (int i = 0; i < LANES && m->by != BY_TREE; ++i) lane_say(l, i, NULL, l->count[i]);
         for (int i = 0; i < LANES && m->by == BY_TREE; ++i) make_tree(l, m, i);
         call_verify(l, m);
         for (int i = 0; i < LANES; ++i) {
             if (l->length[i] >= TEXT) continue;
             for (int32_t k = 0; k <= l->accepted[i]; ++k) l->text[i][l->length[i]++] = l->out[l->first[i] + i + k];
+            lane_say(l, i, l->out + l->first[i] + i, l->accepted[i] + 1);
             sum->calls += 1;
             sum->drafted += l->count[i];
             sum->accepted += l->accepted[i];
@@ -187,8 +208,14 @@ static tally run_model(const model *m, int64_t texts) {
     tally sum;
     memset(&sum, 0, sizeof sum);
     memset(&l, 0, sizeof l);
-    l.run = runner_make(RAFFLE_F32, m->vocab, RAFFLE_ISA_BEST);
+    l.run = runner_make_for(RAFFLE_F32, m->vocab, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA, HISTORY);
+    if (m->penalised) {
+        l.state = raffle_state_init();
+        l.state.slots = LANES, l.state.history_max = HISTORY, l.state.vocab = m->vocab;
+        l.state.memory = test_alloc(raffle_state_bytes(&l.state));
+    }
     for (int64_t i = 0; i < texts; i += LANES) write_texts(&l, m, (uint64_t)i * 7 + 1000, &sum);
+    free(l.state.memory);
     runner_free(l.run);
     return sum;
 }
@@ -221,15 +248,32 @@ static model model_make(relation how, chosen by, int32_t method, int32_t drafts,
     return m;
 }
 
+/* The law of the token that plain sampling draws after said[count]. */
+static void next_law(const model *m, const int32_t *said, int32_t count, long double *law) {
+    float row[VOCAB_MAX];
+    const raffle_extra *e = &m->extra;
+    memcpy(row, m->target[count ? said[count - 1] : 0], sizeof row);
+    for (int32_t t = 0; t < m->vocab && m->penalised; ++t) {
+        int32_t times = 0;
+        for (int32_t i = 0; i < count; ++i) times += said[i] == t;
+        if (!times) continue;
+        row[t] = row[t] > 0 ? row[t] / e->repetition : row[t] * e->repetition;
+        row[t] -= (float)times * e->frequency + e->presence;
+    }
+    row_law(row, m->vocab, &m->how, law);
+}
+
 static void check_law(const model *m, const tally *sum, const char *what) {
-    long double law[VOCAB_MAX][VOCAB_MAX], first[VOCAB_MAX], pair[2][VOCAB_MAX * VOCAB_MAX] = {{0}};
+    long double first[VOCAB_MAX], second[VOCAB_MAX], third[VOCAB_MAX], pair[2][VOCAB_MAX * VOCAB_MAX] = {{0}};
     int32_t V = m->vocab;
-    for (int32_t i = 0; i < V; ++i) row_law(m->target[i], V, &m->how, law[i]);
+    next_law(m, NULL, 0, first);
     for (int32_t a = 0; a < V; ++a) {
-        first[a] = law[0][a];
+        next_law(m, &a, 1, second);
         for (int32_t b = 0; b < V; ++b) {
-            pair[0][a * V + b] = law[0][a] * law[a][b];
-            for (int32_t c = 0; c < V; ++c) pair[1][b * V + c] += law[0][a] * law[a][b] * law[b][c];
+            const int32_t said[2] = {a, b};
+            next_law(m, said, 2, third);
+            pair[0][a * V + b] = first[a] * second[b];
+            for (int32_t c = 0; c < V; ++c) pair[1][b * V + c] += first[a] * second[b] * third[c];
         }
     }
     int cells;
@@ -286,6 +330,24 @@ TEST(filters) {
         tally sum = run_model(&m, test_amount(60000));
         check_law(&m, &sum, what);
         if (!m.method) check_rate(&m, &sum);
+    }
+}
+
+/* Penalties see the drafts before, along their path, and those of the draft model see them too. */
+TEST(penalties) {
+    static const struct { chosen by; int32_t method; const char *what; } ways[] = {
+        {BY_LOGITS, RAFFLE_REJECTION, "penalties, rejection, logits"}, {BY_LOGITS, RAFFLE_BLOCK, "penalties, block, logits"},
+        {BY_TOKENS, RAFFLE_REJECTION, "penalties, rejection, tokens"}, {BY_TOKENS, RAFFLE_MATCH, "penalties, match"},
+        {BY_TREE, RAFFLE_REJECTION, "penalties, tree"},
+    };
+    for (int i = 0; i < 5; ++i) {
+        model m = model_make(NEAR, ways[i].by, ways[i].method, 4, 5 + i, 110 + (uint64_t)i);
+        m.penalised = 1;
+        m.extra.repetition = 1.5f, m.extra.frequency = 0.6f, m.extra.presence = 0.8f;
+        m.draft_extra = m.extra;
+        if (i == 1) m.draft_extra.repetition = 1.0f, m.draft_extra.presence = -0.5f; /* another law, but the one drawn from */
+        tally sum = run_model(&m, test_amount(40000));
+        check_law(&m, &sum, ways[i].what);
     }
 }
 
@@ -366,6 +428,7 @@ int main(void) {
     RUN(trees);
     RUN(tree_match);
     RUN(filters);
+    RUN(penalties);
     RUN(blocks_accept_more);
     RUN(shared_noise_is_seen);
     return test_report("speculative");
