@@ -1,4 +1,5 @@
-/* bench_softmax.c - the part of raffle bench about rows that are written: softmax and masks, beside a copy of the row. */
+/* bench_softmax.c - the part of raffle bench about rows that are written: softmax and masks, beside a copy of the row.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,8 @@
 
 enum { REPEATS_MAX = 64, TRIES = 4, COLD_ROWS = 4 };
 
-typedef raffle_status (*write_function)(const raffle_plan *, const raffle_logits *, const raffle_params *, const raffle_output *,
-                                        const raffle_launch *, raffle_error *);
+typedef raffle_status (*write_function)(const raffle_plan *, const raffle_logits *, const raffle_params *,
+                                        const raffle_output *, const raffle_launch *, raffle_error *);
 
 typedef struct law_route {
     route route;
@@ -41,7 +42,8 @@ static void spend(law_bench *b, const law_route *route, int64_t row, int64_t row
     const uint64_t position = 0;
     const int64_t vocab = b->pool->vocab;
     if (!route->write) {
-        for (int64_t i = row; i < row + rows; ++i) b->copy(b->to + i * vocab, pool_row(b->pool, PEAKED, RAFFLE_F32, i), vocab);
+        for (int64_t i = row; i < row + rows; ++i)
+            b->copy(b->to + i * vocab, pool_row(b->pool, PEAKED, RAFFLE_F32, i), vocab);
         return;
     }
     const raffle_params params = settings_params(&route->route.settings, &position, zeros);
@@ -82,13 +84,19 @@ static void measure(law_bench *b, table *table, raffle_isa isa, int repeats) {
     const int64_t turns = b->pool->rows / COLD_ROWS;
     for (int n = 0; n < repeats; ++n) {
         for (int i = 0; i < LAW_ROUTES; ++i) us[i][IN_CACHE][n] = time_in_cache(b, &law_routes[i], n % b->pool->rows);
-        for (int i = 0; i < LAW_ROUTES; ++i) /* each from another place, so that none finds what the last has just read */
-            us[i][OUT_OF_CACHE][n] = time_out_of_cache(b, &law_routes[i], (n + turns * i / LAW_ROUTES) % turns * COLD_ROWS);
+        for (int i = 0; i < LAW_ROUTES;
+             ++i) /* each from another place, so that none finds what the last has just read */
+            us[i][OUT_OF_CACHE][n] =
+                time_out_of_cache(b, &law_routes[i], (n + turns * i / LAW_ROUTES) % turns * COLD_ROWS);
     }
     double copy[PLACES];
     for (int p = 0; p < PLACES; ++p) copy[p] = median(us[0][p], repeats);
     for (int i = 1; i < LAW_ROUTES; ++i) {
-        figure f = {.route = &law_routes[i].route, .vocab = b->pool->vocab, .dtype = b->dtype, .isa = isa, .threads = 1,
+        figure f = {.route = &law_routes[i].route,
+                    .vocab = b->pool->vocab,
+                    .dtype = b->dtype,
+                    .isa = isa,
+                    .threads = 1,
                     .beside = "copy"};
         for (int p = 0; p < PLACES; ++p) {
             f.us[p] = median(us[i][p], repeats);

@@ -21,12 +21,12 @@ typedef struct explaining {
     runner runner; /* on the CPU */
     runner device; /* on the GPU, with --backend cuda */
     raffle_dtype dtype;
-    void *buffer; /* [vocab] of dtype */
+    void *buffer;            /* [vocab] of dtype */
     raffle_explanation told; /* of all tokens */
     int64_t shown;           /* lines of the picture */
-    int32_t device_token; /* what the GPU drew */
+    int32_t device_token;    /* what the GPU drew */
     uint32_t device_flags;
-    ranked *list; /* [vocab] in the order of told.top; what was told about no token (an empty row) is 0 */
+    ranked *list;             /* [vocab] in the order of told.top; what was told about no token (an empty row) is 0 */
     double kept_mass, widest; /* the largest probability, before or after */
     picture picture;
     int tickets_columns, logit_columns;
@@ -155,7 +155,12 @@ static void print_stages(const explaining *e) {
     printf("  %-16s %12s %12s   %11s\n", "stage", "removed", "kept", "probability");
     ink_end(&e->picture, INK_BOLD);
     print_stage(e, "row", "", -1, vocab, all);
-    if (masked) print_stage(e, e->options->asks ? "banned" : e->options->probs ? "0" : "-inf", "or NaN", masked, vocab - masked, all);
+    if (masked)
+        print_stage(e,
+                    e->options->asks    ? "banned"
+                    : e->options->probs ? "0"
+                                        : "-inf",
+                    "or NaN", masked, vocab - masked, all);
     if (e->told.greedy) {
         print_stage(e, "greedy", "", e->told.fates[RAFFLE_CUT_GREEDY], e->told.fates[RAFFLE_KEPT], e->kept_mass);
     } else {
@@ -202,10 +207,13 @@ static void print_draw(const explaining *e) {
     const raffle_explanation *const x = &e->told;
     const int probs = e->options->probs;
     if (x->row_flags & RAFFLE_ROW_NAN)
-        printf("  The row has %s.\n", probs ? "NaN or negative values: they count as 0" : "NaN logits: they count as -inf");
-    if (x->row_flags & RAFFLE_ROW_INF) printf("  The row has +inf %s: only they share the draw.\n", probs ? "values" : "logits");
+        printf("  The row has %s.\n",
+               probs ? "NaN or negative values: they count as 0" : "NaN logits: they count as -inf");
+    if (x->row_flags & RAFFLE_ROW_INF)
+        printf("  The row has +inf %s: only they share the draw.\n", probs ? "values" : "logits");
     if (x->row_flags & RAFFLE_ROW_EMPTY) {
-        printf("  Nothing to draw: every %s%s. Token %d.\n", probs ? "probability is 0, NaN or negative" : "logit is -inf or NaN",
+        printf("  Nothing to draw: every %s%s. Token %d.\n",
+               probs ? "probability is 0, NaN or negative" : "logit is -inf or NaN",
                e->options->asks ? ", or its token is banned" : "", (int)x->token);
         print_device(e);
         return;
@@ -262,14 +270,15 @@ static void print_picture(const explaining *e) {
     if (!shown) return;
     ink_start(&e->picture, INK_BOLD);
     printf("  %7s%s%*s %*s %*s %11s %-*s %11s\n", "token", e->options->vocab ? " text" : "",
-           e->options->vocab ? TEXT_COLUMNS - 4 : 0, "", e->logit_columns, e->options->probs ? "weight" : "logit", e->tickets_columns, "tickets",
-           "before", BAR_COLUMNS, "the filters", "after");
+           e->options->vocab ? TEXT_COLUMNS - 4 : 0, "", e->logit_columns, e->options->probs ? "weight" : "logit",
+           e->tickets_columns, "tickets", "before", BAR_COLUMNS, "the filters", "after");
     ink_end(&e->picture, INK_BOLD);
     for (int64_t i = 0; i < shown; ++i) print_candidate(e, i);
     if (more) {
         int64_t kept = 0;
         double after = 0;
-        for (int64_t i = shown + more; i-- > shown;) kept += e->told.top[i].fate == RAFFLE_KEPT, after += drawn_with(e, i);
+        for (int64_t i = shown + more; i-- > shown;)
+            kept += e->told.top[i].fate == RAFFLE_KEPT, after += drawn_with(e, i);
         const int pad = (e->options->vocab ? TEXT_COLUMNS + 1 : 0) + 12 + e->logit_columns + e->tickets_columns;
         char others[48];
         snprintf(others, sizeof others, "%s others, %s of them kept", grouped((uint64_t)more), grouped((uint64_t)kept));

@@ -78,9 +78,13 @@ void note_flags(row_notes *notes, int64_t row, uint32_t flags) {
                               : "every logit is -inf or NaN, or its token is banned");
     else
         complain("note: row %lld has %s%s%s%s%s", (long long)row, flags & RAFFLE_ROW_NAN ? "NaN " : "",
-                 !(flags & RAFFLE_ROW_NAN) ? "" : notes->probs ? "or negative probabilities, which count as 0" : "logits, which count as -inf",
+                 !(flags & RAFFLE_ROW_NAN) ? ""
+                 : notes->probs            ? "or negative probabilities, which count as 0"
+                                           : "logits, which count as -inf",
                  both ? ", and " : "", flags & RAFFLE_ROW_INF ? "+inf " : "",
-                 !(flags & RAFFLE_ROW_INF) ? "" : notes->probs ? "probabilities, which share the draw" : "logits, which share the draw");
+                 !(flags & RAFFLE_ROW_INF) ? ""
+                 : notes->probs            ? "probabilities, which share the draw"
+                                           : "logits, which share the draw");
 }
 
 size_t dtype_bytes(raffle_dtype dtype) { return dtype == RAFFLE_F32 ? 4 : 2; }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const flag_names[FLAG_NAMES] = {"joint",       "filters-first",     "min-p-last",  "top-k-exact",
+const char *const flag_names[FLAG_NAMES] = {"joint",         "filters-first",     "min-p-last",  "top-k-exact",
                                             "empty-is-zero", "repetition-output", "count-prompt"};
 uint32_t flag_bit(int place) { return place < 5 ? 1u << place : RAFFLE_REPETITION_OUTPUT << (place - 5); }
 
@@ -42,7 +42,8 @@ static const option_def option_list[] = {
     {"top-k", "K", LAWS, SMALL, AT(top_k), "keep logits at least the K-th largest (default 0: off)"},
     {"top-p", "P", LAWS, REAL, AT(top_p), "keep while the mass of larger logits is below P (default 1: off)"},
     {"min-p", "M", LAWS, REAL, AT(min_p), "keep what is at least M times as likely as the best (default 0: off)"},
-    {"flags", "LIST", LAWS, FLAGS, AT(flags), "joint, filters-first, min-p-last, top-k-exact, empty-is-zero; by commas"},
+    {"flags", "LIST", LAWS, FLAGS, AT(flags),
+     "joint, filters-first, min-p-last, top-k-exact, empty-is-zero; by commas"},
     {"seed", "S", LAWS, WHOLE, AT(seed), "seed of the draw, 0 to 2^64-1 (default 0)"},
     {"position", "N", LAWS, WHOLE, AT(position), "position of the (first) draw, 0 to 2^64-1 (default 0)"},
     {"draws", "N", SAMPLE, COUNT, AT(draws), "draws per row, at consecutive positions (default 1)"},
@@ -51,7 +52,8 @@ static const option_def option_list[] = {
     {"row", "R", EXPLAIN, COUNT, AT(row), "the row to explain (default 0)"},
     {"top", "N", EXPLAIN, COUNT, AT(top), "how many of the likeliest tokens to show, up to 10000 (default 12)"},
     {"logprobs", "N", DRAWS, REQUEST, 0, "log-probability and rank of each token, and the N likeliest; 0 to 1024"},
-    {"point", "NAME", DRAWS, POINT, AT(point), "of --logprobs: raw, tempered (before filters) or filtered (default raw)"},
+    {"point", "NAME", DRAWS, POINT, AT(point),
+     "of --logprobs: raw, tempered (before filters) or filtered (default raw)"},
     {"out", "FILE.npy", SOFTMAX, TEXT, AT(out), "write the probabilities there"},
     {"out-dtype", "TYPE", SOFTMAX, DTYPE, AT(out_dtype), "of that file: f32 or f16 (default f32)"},
     {"log", NULL, SOFTMAX, FLAG, AT(log), "write logarithms, -inf where a probability is 0"},
@@ -88,7 +90,8 @@ static const option_def request_list[] = {
     {"repetition-penalty", "R", LAWS, REQUEST, 0, "x / R or x * R for tokens of prompt and output (1: off)"},
     {"frequency-penalty", "F", LAWS, REQUEST, 0, "x - F for each time a token was generated"},
     {"presence-penalty", "P", LAWS, REQUEST, 0, "x - P for each token that was generated"},
-    {"penalty-window", "N", LAWS, SMALL, AT(request.extra.penalty_window), "these three look at the last N tokens (0: all)"},
+    {"penalty-window", "N", LAWS, SMALL, AT(request.extra.penalty_window),
+     "these three look at the last N tokens (0: all)"},
     {"no-repeat-ngram-size", "N", LAWS, REQUEST, 0, "no N tokens in a row twice"},
     {"dry-multiplier", "M", LAWS, REQUEST, 0, "DRY: x - M * base^(length - allowed) for what would repeat"},
     {"dry-base", "B", LAWS, REQUEST, 0, "(default 1.75)"},
@@ -134,7 +137,8 @@ static const char exit_help[] =
 void help_tool(void) {
     printf("raffle: exact, reproducible token sampling\n\nusage: raffle COMMAND ...\n\n");
     for (int i = 0; i < COMMANDS; ++i) printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    printf("\n  raffle COMMAND --help   the options of a command (or: raffle help COMMAND)\n  raffle --version        the version\n\n%s",
+    printf("\n  raffle COMMAND --help   the options of a command (or: raffle help COMMAND)\n  raffle --version        "
+           "the version\n\n%s",
            exit_help);
 }
 

@@ -24,9 +24,24 @@ typedef struct command_def {
 } command_def;
 
 typedef enum option_kind {
-    FLAG, REAL, SMALL, WHOLE, COUNT, TEXT, ROWS, DTYPE, ISA, BACKEND, FLAGS, SIZES, POINT,
-    REQUEST,                   /* a number for raffle_request_set, by vLLM's name for it */
-    IDS, TOKENS, BIAS, WORDS   /* a list; `offset` is its list_name */
+    FLAG,
+    REAL,
+    SMALL,
+    WHOLE,
+    COUNT,
+    TEXT,
+    ROWS,
+    DTYPE,
+    ISA,
+    BACKEND,
+    FLAGS,
+    SIZES,
+    POINT,
+    REQUEST, /* a number for raffle_request_set, by vLLM's name for it */
+    IDS,
+    TOKENS,
+    BIAS,
+    WORDS /* a list; `offset` is its list_name */
 } option_kind;
 
 typedef struct option_def {

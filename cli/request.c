@@ -8,8 +8,8 @@
 static raffle_extra extra_of(const options *o) {
     raffle_extra e = o->request.extra;
     const id_list *const bias = &o->lists[LIST_BIAS], *const banned = &o->lists[LIST_BANNED],
-                  *const allowed = &o->lists[LIST_ALLOWED], *const stop = &o->lists[LIST_STOP],
-                  *const breaker = &o->lists[LIST_BREAKER], *const words = &o->lists[LIST_WORDS];
+                         *const allowed = &o->lists[LIST_ALLOWED], *const stop = &o->lists[LIST_STOP],
+                         *const breaker = &o->lists[LIST_BREAKER], *const words = &o->lists[LIST_WORDS];
     e.bias_count = bias->count, e.bias_id = bias->id, e.bias = bias->value;
     e.banned_count = banned->count, e.banned = banned->id;
     e.allowed_count = allowed->count, e.allowed = allowed->id;

@@ -9,7 +9,7 @@ typedef struct request {
     raffle_extra extra;
     raffle_state state; /* one slot; memory NULL: no history was given */
     raffle_report report;
-    int32_t *ids;  /* memory of the report */
+    int32_t *ids; /* memory of the report */
     float *values;
 } request;
 

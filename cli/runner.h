@@ -54,9 +54,9 @@ typedef struct draw_job {
     int64_t rows, draws;
     settings settings;
     const request *request; /* or NULL; its report has arrays of [rows, draws] */
-    uint64_t position;   /* of draw 0; draw d is at position + d */
-    int32_t *token;      /* [rows, draws] */
-    uint32_t *row_flags; /* [rows] */
+    uint64_t position;      /* of draw 0; draw d is at position + d */
+    int32_t *token;         /* [rows, draws] */
+    uint32_t *row_flags;    /* [rows] */
 } draw_job;
 exit_code runner_draw(const runner *runner, const draw_job *job);
 

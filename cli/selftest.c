@@ -138,13 +138,14 @@ static int request_line(char *line, target *targets, int count, exit_code *code)
         if (request_run(&v, targets[i].isa, &same, &error)) *code = complain_of(&error);
         *(same ? &targets[i].passed : &targets[i].failed) += 1;
         if (!same && targets[i].failed <= SHOWN_MAX)
-            printf("%s: a request for %s %llu, vocab %lld, %s: another answer than the frozen one\n", targets[i].name, v.kind,
-                   (unsigned long long)v.row_seed, (long long)v.vocab, dtype_names[v.dtype]);
+            printf("%s: a request for %s %llu, vocab %lld, %s: another answer than the frozen one\n", targets[i].name,
+                   v.kind, (unsigned long long)v.row_seed, (long long)v.vocab, dtype_names[v.dtype]);
     }
     return 0;
 }
 
-static exit_code run_text(const char *name, line_function run, const char *text, size_t bytes, target *targets, int count) {
+static exit_code run_text(const char *name, line_function run, const char *text, size_t bytes, target *targets,
+                          int count) {
     exit_code code = EXIT_FINE;
     int64_t number = 0;
     for (size_t at = 0; at < bytes && !code;) {

@@ -43,7 +43,8 @@ static exit_code compute(writing *w, int64_t row, int64_t rows) {
     output.row_flags = w->row_flags;
     output.kept = o->kept ? w->bits : NULL;
     output.kept_count = w->count;
-    const raffle_status status = (o->mask ? raffle_mask : raffle_softmax)(w->runner.plan, &logits, &params, &output, &launch, &error);
+    const raffle_status status =
+        (o->mask ? raffle_mask : raffle_softmax)(w->runner.plan, &logits, &params, &output, &launch, &error);
     return status ? complain_of(&error) : EXIT_FINE;
 }
 
@@ -51,15 +52,18 @@ static exit_code compute(writing *w, int64_t row, int64_t rows) {
 static exit_code files_open(writing *w) {
     const options *const o = w->options;
     const int64_t rows = w->end - w->first;
-    const exit_code code = output_open(&w->out, o->out, &w->rows.view, rows, o->out_dtype == RAFFLE_F32 ? "<f4" : "<f2");
+    const exit_code code =
+        output_open(&w->out, o->out, &w->rows.view, rows, o->out_dtype == RAFFLE_F32 ? "<f4" : "<f2");
     return code ? code : output_open(&w->kept_out, o->kept, &w->rows.view, rows, "|b1");
 }
 
 static exit_code write_rows(writing *w, int64_t row, int64_t rows) {
     const int64_t vocab = w->rows.view.cols, words = (vocab + 31) / 32;
-    exit_code code = output_write(&w->out, w->data, (size_t)(rows * vocab) * dtype_bytes((raffle_dtype)w->options->out_dtype));
+    exit_code code =
+        output_write(&w->out, w->data, (size_t)(rows * vocab) * dtype_bytes((raffle_dtype)w->options->out_dtype));
     for (int64_t i = 0; i < rows && !code; ++i) {
-        for (int64_t t = 0; w->options->kept && t < vocab; ++t) w->kept[t] = w->bits[i * words + t / 32] >> (t % 32) & 1;
+        for (int64_t t = 0; w->options->kept && t < vocab; ++t)
+            w->kept[t] = w->bits[i * words + t / 32] >> (t % 32) & 1;
         code = output_write(&w->kept_out, w->kept, (size_t)vocab);
         printf("%lld %d\n", (long long)(row + i), (int)w->count[i]);
         note_flags(&w->notes, row + i, w->row_flags[i]);

@@ -1,10 +1,10 @@
-/* fuzz_request.c - libFuzzer target: bytes become requests with everything that they can ask for: a state that is changed in
- * any order, a raffle_extra per slot, a report; mostly sensible, sometimes not.
+/* fuzz_request.c - libFuzzer target: bytes become requests with everything that they can ask for: a state that is
+ * changed in any order, a raffle_extra per slot, a report; mostly sensible, sometimes not.
  *
- * What must hold for every input: no crash and no access outside what the caller owns (every list is a heap block of exactly
- * its size); a call fails if and only if something is wrong with it, with a sentence, and then nothing was written; histories
- * are those of a plain list; tokens, flags, kept sets and reports are the oracle's on every instruction set; a request that
- * raffle_request_check takes is taken by raffle_sample. */
+ * What must hold for every input: no crash and no access outside what the caller owns (every list is a heap block of
+ * exactly its size); a call fails if and only if something is wrong with it, with a sentence, and then nothing was
+ * written; histories are those of a plain list; tokens, flags, kept sets and reports are the oracle's on every
+ * instruction set; a request that raffle_request_check takes is taken by raffle_sample. */
 #include "common/report_row.h"
 #include "fuzz.h"
 
@@ -72,29 +72,49 @@ static int model_change(pool *p, int what, int32_t slot, const int32_t *token, i
     return 1;
 }
 
+/* The same for rows; no slot is changed twice, nor copied and changed. */
+static int model_change_all(pool *p, int what, const int32_t *slot, const int32_t *token, const int32_t *count,
+                            int rows, int64_t stride) {
+    const pool before = *p;
+    int good = 1;
+    for (int i = 0; good && i < rows; ++i) good = model_change(p, what, slot[i], token + i * stride, count[i], stride);
+    if (good && rows == 2) {
+        const int32_t *changed[2] = {what == 4 ? &token[0] : &slot[0], what == 4 ? &token[stride] : &slot[1]};
+        good = *changed[0] != *changed[1];
+        if (what == 4) good = good && *changed[0] != slot[1] && *changed[1] != slot[0];
+    }
+    if (!good) *p = before;
+    return good;
+}
+
 static void pool_change(input *in, pool *p) {
     raffle_status (*const change[])(const raffle_state *, const raffle_tokens *, raffle_error *) = {
         raffle_state_prompt, raffle_state_accept, raffle_state_truncate, raffle_state_reset, raffle_state_fork};
     const uint8_t kind = (uint8_t)take(in, 1);
-    const int what = kind % 8 < 5 ? kind % 8 : 1; /* mostly accept */
-    int32_t slot = kind & 128 ? (int32_t)take(in, 1) - 2 : (int32_t)below(in, ROWS), count = (int32_t)below(in, 12);
-    if (rarely(in)) count = (int32_t)(int8_t)take(in, 1);
-    const int64_t stride = count > 1 ? count - (rarely(in) ? 1 : 0) : 1;
-    int32_t *token = block((size_t)stride * 4);
-    for (int64_t i = 0; i < stride; ++i)
-        token[i] = (int32_t)(rarely(in) ? (int64_t)(int16_t)take(in, 2) : what == 4 ? below(in, ROWS) : below(in, p->state.vocab < 5 ? p->state.vocab : 5));
+    const int what = kind % 8 < 5 ? kind % 8 : 1, rows = kind & 64 ? 2 : 1; /* mostly accept */
+    int32_t slot[2], count[2];
+    int64_t stride = 1;
+    for (int i = 0; i < rows; ++i) {
+        slot[i] = kind & 128 ? (int32_t)take(in, 1) - 2 : (int32_t)below(in, ROWS);
+        count[i] = rarely(in) ? (int32_t)(int8_t)take(in, 1) : (int32_t)below(in, 12);
+        if (count[i] > stride) stride = count[i];
+    }
+    if (stride > 1 && rarely(in)) --stride;
+    int32_t *token = block((size_t)(rows * stride) * 4);
+    const int64_t ids = what == 4 ? ROWS : p->state.vocab < 5 ? p->state.vocab : 5;
+    for (int64_t i = 0; i < rows * stride; ++i) token[i] = rarely(in) ? (int16_t)take(in, 2) : (int32_t)below(in, ids);
     raffle_tokens t = raffle_tokens_init();
     raffle_error error = raffle_error_init();
-    t.rows = 1;
-    t.slot = &slot;
+    t.rows = rows;
+    t.slot = slot;
     t.token = token;
-    t.count = &count;
+    t.count = count;
     t.stride = stride;
     const size_t bytes = raffle_state_bytes(&p->state);
     void *before = memcpy(block(bytes), p->state.memory, bytes);
     const raffle_status status = change[what](&p->state, &t, &error);
-    MUST((status == RAFFLE_OK) == model_change(p, what, slot, token, count, stride));
-    if (status) error_is_told(&error, status, 1);
+    MUST((status == RAFFLE_OK) == model_change_all(p, what, slot, token, count, rows, stride));
+    if (status) error_is_told(&error, status, rows);
     if (status) MUST(!memcmp(before, p->state.memory, bytes));
     pool_check(p);
 }
@@ -102,7 +122,8 @@ static void pool_change(input *in, pool *p) {
 /* ---- what a slot asks for -------------------------------------------------------------------------------- */
 
 static float a_number(input *in) {
-    static const float usual[] = {0.0f, 1.0f, 0.5f, 2.0f, 1.3f, 0.1f, -0.5f, 1e-6f, 0.9f, 1e9f, -1e9f, 5.0f, 1e-3f, 0.3f};
+    static const float usual[] = {0.0f,  1.0f, 0.5f, 2.0f,  1.3f, 0.1f,  -0.5f,
+                                  1e-6f, 0.9f, 1e9f, -1e9f, 5.0f, 1e-3f, 0.3f};
     const uint64_t choice = take(in, 1);
     return choice >= 0xfc ? any_float(in) : usual[choice % (sizeof usual / sizeof *usual)];
 }
@@ -137,7 +158,9 @@ static void make_lists(input *in, int64_t vocab, raffle_extra *e) {
         int32_t *words = block(8 * 4);
         e->bad_words_count = (int32_t)below(in, 9);
         for (int32_t i = 0; i < e->bad_words_count; ++i)
-            words[i] = take(in, 1) & 3 || !i ? (int32_t)below(in, vocab < 5 ? vocab : 5) : rarely(in) ? (int32_t)(int16_t)take(in, 2) : -1;
+            words[i] = take(in, 1) & 3 || !i ? (int32_t)below(in, vocab < 5 ? vocab : 5)
+                       : rarely(in)          ? (int32_t)(int16_t)take(in, 2)
+                                             : -1;
         if (e->bad_words_count && !rarely(in)) words[e->bad_words_count - 1] = e->bad_words_count == 1 ? 0 : -1;
         e->bad_words = words;
     }
@@ -187,9 +210,11 @@ static int good_extra(const raffle_extra *e, int64_t vocab, int has_state) {
     const int repeats = e->repetition != 0 && e->repetition != 1;
     if (e->flags & ~0x31fu) return 0;
     if (!(e->repetition == 0 || (e->repetition > 0 && e->repetition <= 1e9f))) return 0;
-    if (!within(e->frequency, -1e9f, 1e9f) || !within(e->presence, -1e9f, 1e9f) || !within(e->dry_multiplier, 0, 1e9f)) return 0;
+    if (!within(e->frequency, -1e9f, 1e9f) || !within(e->presence, -1e9f, 1e9f) || !within(e->dry_multiplier, 0, 1e9f))
+        return 0;
     if (!(e->dry_base == 0 || within(e->dry_base, 1, 1e9f))) return 0;
-    if (e->penalty_window < 0 || e->no_repeat_ngram < 0 || e->dry_allowed < 0 || e->dry_range < 0 || e->min_tokens < 0) return 0;
+    if (e->penalty_window < 0 || e->no_repeat_ngram < 0 || e->dry_allowed < 0 || e->dry_range < 0 || e->min_tokens < 0)
+        return 0;
     if (isnan(e->top_n_sigma) || isnan(e->epsilon) || isnan(e->eta) || isnan(e->typical_p)) return 0;
     if (isnan(e->xtc_probability) || isnan(e->xtc_threshold) || e->keep_least < 0) return 0;
     if (!good_ids(e->bias_id, e->bias_count, vocab) || !good_ids(e->banned, e->banned_count, vocab)) return 0;
@@ -198,8 +223,8 @@ static int good_extra(const raffle_extra *e, int64_t vocab, int has_state) {
     if (e->bias_count && !e->bias) return 0;
     for (int32_t i = 0; i < e->bias_count; ++i)
         if (isnan(e->bias[i]) || e->bias[i] == INFINITY) return 0;
-    return has_state || !(repeats || e->frequency != 0 || e->presence != 0 || e->no_repeat_ngram || e->dry_multiplier != 0 ||
-                          e->min_tokens || e->bad_words_count);
+    return has_state || !(repeats || e->frequency != 0 || e->presence != 0 || e->no_repeat_ngram ||
+                          e->dry_multiplier != 0 || e->min_tokens || e->bad_words_count);
 }
 
 /* ---- a call ---------------------------------------------------------------------------------------------- */
@@ -241,10 +266,19 @@ static raffle_params params_of(const request_batch *b) {
 static oracle_case case_of(const request_batch *b, int64_t row) {
     const model *m = &b->pool.slot[row];
     oracle_case c = {
-        .row = b->data + row * b->vocab * (b->dtype == RAFFLE_F32 ? 4 : 2), .dtype = b->dtype, .vocab = b->vocab,
-        .temperature = b->temperature[row], .top_p = b->top_p[row], .min_p = b->min_p[row], .top_k = b->top_k[row],
-        .seed = b->seed[row], .position = b->position[row], .extra = &b->extra[row], .history = m->token,
-        .history_length = b->has_state ? m->length : 0, .prompt_length = b->has_state ? m->prompt : 0,
+        .row = b->data + row * b->vocab * (b->dtype == RAFFLE_F32 ? 4 : 2),
+        .dtype = b->dtype,
+        .vocab = b->vocab,
+        .temperature = b->temperature[row],
+        .top_p = b->top_p[row],
+        .min_p = b->min_p[row],
+        .top_k = b->top_k[row],
+        .seed = b->seed[row],
+        .position = b->position[row],
+        .extra = &b->extra[row],
+        .history = m->token,
+        .history_length = b->has_state ? m->length : 0,
+        .prompt_length = b->has_state ? m->prompt : 0,
     };
     return c;
 }
@@ -254,7 +288,8 @@ static int good_row(const request_batch *b, int64_t row) {
            good_extra(&b->extra[row], b->vocab, b->has_state);
 }
 
-static void check_row(const request_batch *b, int64_t i, const written *w, raffle_plan *plan, const raffle_launch *launch) {
+static void check_row(const request_batch *b, int64_t i, const written *w, raffle_plan *plan,
+                      const raffle_launch *launch) {
     const oracle_case c = case_of(b, i);
     const oracle_answer right = oracle_sample(&c, NULL, NULL);
     MUST(w->token[i] == right.token && w->row_flags[i] == right.row_flags);
@@ -262,7 +297,8 @@ static void check_row(const request_batch *b, int64_t i, const written *w, raffl
     MUST(report_id_is(&row, row.token, w->chosen[i], w->rank[i]) && report_same(w->entropy[i], row.entropy));
     MUST(report_top_is(&row, w->top_token + i * TOP, w->top + i * TOP, TOP));
     for (int64_t id = 0; id < b->vocab; ++id) MUST(report_same(w->all[i * b->vocab + id], row.log[id]));
-    for (int64_t n = i * GIVEN; n < (i + 1) * GIVEN; ++n) MUST(report_id_is(&row, b->given[n], w->given[n], w->given_rank[n]));
+    for (int64_t n = i * GIVEN; n < (i + 1) * GIVEN; ++n)
+        MUST(report_id_is(&row, b->given[n], w->given[n], w->given_rank[n]));
     report_row_free(&row);
     raffle_explanation told = raffle_explanation_init();
     raffle_logits logits = raffle_logits_init();
@@ -274,7 +310,8 @@ static void check_row(const request_batch *b, int64_t i, const written *w, raffl
 }
 
 /* What raffle_softmax writes of a batch that raffle_sample takes. */
-static void check_softmax(const request_batch *b, raffle_plan *plan, const raffle_logits *logits, const raffle_launch *launch) {
+static void check_softmax(const request_batch *b, raffle_plan *plan, const raffle_logits *logits,
+                          const raffle_launch *launch) {
     const raffle_params params = params_of(b);
     raffle_output output = raffle_output_init();
     float value[VOCAB], *data = block((size_t)(b->rows * b->vocab) * 4);
@@ -312,7 +349,8 @@ static void run(const request_batch *b, int isa) {
     report.point = b->point;
     report.chosen = w->chosen, report.rank = w->rank, report.entropy = w->entropy;
     report.top_count = TOP, report.top_token = w->top_token, report.top = w->top;
-    report.given_count = GIVEN, report.given = b->given, report.given_logprob = w->given, report.given_rank = w->given_rank;
+    report.given_count = GIVEN, report.given = b->given, report.given_logprob = w->given,
+    report.given_rank = w->given_rank;
     report.all = w->all;
     int good = b->point >= RAFFLE_RAW && b->point <= RAFFLE_FILTERED;
     for (int64_t i = 0; i < b->rows; ++i) good = good && good_row(b, i);
@@ -332,11 +370,38 @@ static void run(const request_batch *b, int isa) {
 
 /* Sets values by name; what the library then calls good must be a slot that it takes. */
 static void make_request(input *in, request_batch *b, int64_t row) {
-    static const char *const names[] = {
-        "temperature", "temp", "top_p", "min_p", "top_k", "seed", "logprobs", "n_probs", "repetition_penalty", "repeat_penalty",
-        "repeat_last_n", "frequency_penalty", "presence_penalty", "min_tokens", "no_repeat_ngram_size", "typical_p", "typ_p",
-        "top_n_sigma", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "xtc_threshold", "min_tokens_to_keep", "min_keep",
-        "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "mirostat", "best_of", "", "top-p"};
+    static const char *const names[] = {"temperature",
+                                        "temp",
+                                        "top_p",
+                                        "min_p",
+                                        "top_k",
+                                        "seed",
+                                        "logprobs",
+                                        "n_probs",
+                                        "repetition_penalty",
+                                        "repeat_penalty",
+                                        "repeat_last_n",
+                                        "frequency_penalty",
+                                        "presence_penalty",
+                                        "min_tokens",
+                                        "no_repeat_ngram_size",
+                                        "typical_p",
+                                        "typ_p",
+                                        "top_n_sigma",
+                                        "epsilon_cutoff",
+                                        "eta_cutoff",
+                                        "xtc_probability",
+                                        "xtc_threshold",
+                                        "min_tokens_to_keep",
+                                        "min_keep",
+                                        "dry_multiplier",
+                                        "dry_base",
+                                        "dry_allowed_length",
+                                        "dry_penalty_last_n",
+                                        "mirostat",
+                                        "best_of",
+                                        "",
+                                        "top-p"};
     raffle_request r, before;
     raffle_error error = raffle_error_init();
     MUST(raffle_request_start(&r, (raffle_dialect)(take(in, 1) % 3), NULL) == RAFFLE_OK);
@@ -378,8 +443,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
         b.seed[i] = take(in, 2);
         b.position[i] = take(in, 2);
         for (int n = 0; n < GIVEN; ++n) b.given[i * GIVEN + n] = (int32_t)below(in, b.vocab + 2) - 1;
-        if (often(in)) make_extra(in, b.vocab, &b.extra[i]);
-        else make_request(in, &b, i);
+        if (often(in))
+            make_extra(in, b.vocab, &b.extra[i]);
+        else
+            make_request(in, &b, i);
     }
     const int element = b.dtype == RAFFLE_F32 ? 4 : 2;
     b.data = block((size_t)(b.rows * b.vocab * element));

@@ -23,7 +23,8 @@ typedef struct answer {
 } answer;
 
 static request plain(void) {
-    const request r = {.x = {0.5f, 3.0f, 1.0f, 3.0f, -2.0f, 0.25f, -0.75f, 2.0f}, .temperature = 1.0f, .top_p = 1.0f, .seed = 3};
+    const request r = {
+        .x = {0.5f, 3.0f, 1.0f, 3.0f, -2.0f, 0.25f, -0.75f, 2.0f}, .temperature = 1.0f, .top_p = 1.0f, .seed = 3};
     return r;
 }
 
@@ -44,13 +45,15 @@ static void ask_all(const request *r, answer *a, int count) {
         const int32_t counts[2] = {r[i].prompt, r[i].length - r[i].prompt};
         raffle_tokens t = raffle_tokens_init();
         memcpy(x + i * V, r[i].x, sizeof r[i].x);
-        temperature[i] = r[i].temperature, top_p[i] = r[i].top_p, top_k[i] = r[i].top_k, seed[i] = r[i].seed, extra[i] = r[i].extra;
+        temperature[i] = r[i].temperature, top_p[i] = r[i].top_p, top_k[i] = r[i].top_k, seed[i] = r[i].seed,
+        extra[i] = r[i].extra;
         t.rows = 1, t.slot = &i, t.stride = HISTORY, t.token = r[i].said, t.count = &counts[0];
         CHECK_STATUS(raffle_state_prompt(&state, &t, NULL), RAFFLE_OK);
         t.token = r[i].said + r[i].prompt, t.count = &counts[1];
         CHECK_STATUS(raffle_state_accept(&state, &t, NULL), RAFFLE_OK);
     }
-    params.temperature = temperature, params.top_p = top_p, params.top_k = top_k, params.seed = seed, params.position = position;
+    params.temperature = temperature, params.top_p = top_p, params.top_k = top_k, params.seed = seed,
+    params.position = position;
     params.extra = extra, params.extra_bytes = sizeof *extra, params.state = &state;
     logits.data = x, logits.rows = count;
     float p[16 * V], chosen[16];
@@ -97,8 +100,8 @@ TEST(softmax_of_large_logits_at_low_temperature) {
         for (int t = 0; t < V; ++t) r.x[t] *= size[i / 4];
         r.temperature = temperature[i % 4];
         answer a = ask(&r);
-        CHECK(fabs(sum_of(&a) - 1) < 1e-6 && a.p[1] == a.p[3] && a.p[1] >= a.p[7], "size %g T %g: sum %g", (double)size[i / 4],
-              (double)temperature[i % 4], sum_of(&a));
+        CHECK(fabs(sum_of(&a) - 1) < 1e-6 && a.p[1] == a.p[3] && a.p[1] >= a.p[7], "size %g T %g: sum %g",
+              (double)size[i / 4], (double)temperature[i % 4], sum_of(&a));
     }
 }
 
@@ -118,7 +121,8 @@ TEST(ties_have_equal_probability) {
     for (int count = 1; count <= 12; count += 11) {
         for (int i = 0; i < count; ++i) r[i] = plain(), r[i].top_k = 2;
         ask_all(r, a, count);
-        for (int i = 0; i < count; ++i) CHECK(a[i].p[1] == 0.5f && a[i].p[3] == 0.5f && a[i].kept == 0xau, "kept %x", a[i].kept);
+        for (int i = 0; i < count; ++i)
+            CHECK(a[i].p[1] == 0.5f && a[i].p[3] == 0.5f && a[i].kept == 0xau, "kept %x", a[i].kept);
     }
     request one = plain();
     one.x[1] = 2.5f, one.top_k = 2, one.x[7] = 2.5f; /* the second place is shared */
@@ -177,7 +181,8 @@ TEST(log_probabilities_at_their_point) {
             sum += e;
             if (i == a.token) own = e;
         }
-        CHECK(fabs((double)a.chosen[point] - log(own / sum)) < 1e-6, "point %d: %g for %g", point, (double)a.chosen[point], log(own / sum));
+        CHECK(fabs((double)a.chosen[point] - log(own / sum)) < 1e-6, "point %d: %g for %g", point,
+              (double)a.chosen[point], log(own / sum));
     }
 }
 
@@ -189,12 +194,14 @@ TEST(rank_counts_the_strictly_likelier) {
     const int32_t banned[2] = {1, 3};
     r.extra.banned = banned, r.extra.banned_count = 2;
     answer a = ask(&r);
-    CHECK(a.token == 7 && a.rank[RAFFLE_RAW] == 3 && a.rank[RAFFLE_TEMPERED] == 1, "ranks %d and %d", a.rank[0], a.rank[1]);
+    CHECK(a.token == 7 && a.rank[RAFFLE_RAW] == 3 && a.rank[RAFFLE_TEMPERED] == 1, "ranks %d and %d", a.rank[0],
+          a.rank[1]);
 }
 
 /* ---- requests beside each other ---- */
 
-/* A token changed when a batch-mate turned a filter on (SGLang 35697); a mate's min_p = 0 became a cut (TokenSpeed 280). */
+/* A token changed when a batch-mate turned a filter on (SGLang 35697); a mate's min_p = 0 became a cut (TokenSpeed
+ * 280). */
 TEST(mates_with_every_feature_do_not_matter) {
     static const int32_t ids[] = {1, 3}, words[] = {2, 7, -1};
     request r[9];
@@ -204,7 +211,8 @@ TEST(mates_with_every_feature_do_not_matter) {
         r[i].length = 4, r[i].prompt = 1, r[i].said[0] = 3, r[i].said[1] = 1, r[i].said[2] = 3, r[i].said[3] = 2;
     }
     r[1].extra.repetition = 1.5f, r[2].extra.banned = ids, r[2].extra.banned_count = 2, r[3].extra.epsilon = 0.1f;
-    r[4].extra.typical_p = 0.5f, r[5].extra.xtc_probability = 1, r[6].extra.dry_multiplier = 2, r[7].extra.no_repeat_ngram = 1;
+    r[4].extra.typical_p = 0.5f, r[5].extra.xtc_probability = 1, r[6].extra.dry_multiplier = 2,
+    r[7].extra.no_repeat_ngram = 1;
     r[8].extra.bad_words = words, r[8].extra.bad_words_count = 3;
     ask_all(r, a, 9);
     for (int i = 0; i < 9; ++i) {
@@ -235,7 +243,8 @@ TEST(filters_at_zero_are_off) {
 
 /* ---- penalties ---- */
 
-/* Prompt and output, the output alone, or a window: engines differ, and some silently (FIELD: SGLang, TokenSpeed, llama.cpp). */
+/* Prompt and output, the output alone, or a window: engines differ, and some silently (FIELD: SGLang, TokenSpeed,
+ * llama.cpp). */
 TEST(whose_tokens_a_penalty_counts) {
     request r = plain();
     r.length = 4, r.prompt = 2, r.said[0] = 1, r.said[1] = 7, r.said[2] = 3, r.said[3] = 0;
@@ -265,9 +274,11 @@ TEST(penalties_of_infinities_and_nan) {
         r.x[0] = -INFINITY, r.x[1] = NAN, r.x[2] = -FLT_MAX, r.x[3] = FLT_MAX;
         for (int i = 0; i < 8; ++i) r.said[r.length++] = i % 4;
         r.extra.repetition = sign < 0 ? 1e-9f : 1e9f, r.extra.frequency = 1e9f * (float)sign, r.extra.presence = -1e9f;
-        r.extra.dry_multiplier = 1e9f, r.extra.dry_base = 1e9f, r.extra.bias_id = id, r.extra.bias = bias, r.extra.bias_count = 3;
+        r.extra.dry_multiplier = 1e9f, r.extra.dry_base = 1e9f, r.extra.bias_id = id, r.extra.bias = bias,
+        r.extra.bias_count = 3;
         answer a = ask(&r);
-        CHECK(a.token > 1 && a.token < V && !(a.kept & 3) && a.p[0] == 0 && a.p[1] == 0, "token %d kept %x", a.token, a.kept);
+        CHECK(a.token > 1 && a.token < V && !(a.kept & 3) && a.p[0] == 0 && a.p[1] == 0, "token %d kept %x", a.token,
+              a.kept);
         CHECK(a.row_flags & RAFFLE_ROW_NAN && fabs(sum_of(&a) - 1) < 1e-6, "flags %u sum %g", a.row_flags, sum_of(&a));
     }
 }

@@ -1,6 +1,6 @@
-/* references.c - each edit and filter of a raffle_extra alone, against a plain reference written from its paper or from the
- * engine that made it known, in long double and without a thought of tickets. A row that comes nearer than 1e-6 to the
- * border of a decision is made anew: nothing is tolerated. */
+/* references.c - each edit and filter of a raffle_extra alone, against a plain reference written from its paper or from
+ * the engine that made it known, in long double and without a thought of tickets. A row that comes nearer than 1e-6 to
+ * the border of a decision is made anew: nothing is tolerated. */
 #include <math.h>
 
 #include "../common/batch.h"
@@ -147,7 +147,8 @@ static void filter_rows(const char *name, uint64_t seed, int64_t count, void (*a
         check_kept(name, &r, &a);
         ++n;
     }
-    CHECK(several > count / 3, "%s: only %lld rows of %lld are cut to several tokens", name, (long long)several, (long long)count);
+    CHECK(several > count / 3, "%s: only %lld rows of %lld are cut to several tokens", name, (long long)several,
+          (long long)count);
 }
 
 /* ---- filters --------------------------------------------------------------------------------------------- */
@@ -205,8 +206,10 @@ static void cut_typical(const row *r, right *a, long double mass, int32_t least)
         const int tie = n && a->x[id] == a->x[order[n - 1]];
         a->kept[id] = tie ? a->kept[order[n - 1]] : sum < mass || n < least;
         if (!tie && n >= least) decide(a, sum - mass);
-        if (a->kept[id]) last = far[id];
-        else if (!tie) decide(a, far[id] - last);
+        if (a->kept[id])
+            last = far[id];
+        else if (!tie)
+            decide(a, far[id] - last);
         sum += a->p[id];
     }
 }
@@ -279,7 +282,8 @@ TEST(xtc_chance) {
             library_ask(&r, RAFFLE_ISA_BEST, &told);
             cut += !told.kept[0];
         }
-        const double z = ((double)cut - (double)draws * (double)chance) / sqrt((double)draws * (double)chance * (1 - (double)chance));
+        const double z = ((double)cut - (double)draws * (double)chance) /
+                         sqrt((double)draws * (double)chance * (1 - (double)chance));
         CHECK(fabs(z) < 4, "XTC at %g cut %lld times of %lld", (double)chance, (long long)cut, (long long)draws);
     }
 }
@@ -342,7 +346,8 @@ static void min_tokens(row *r, test_random *random, right *a) {
 /* Keskar et al. 2019, of prompt and output; SGLang: of the output; llama.cpp: of the last n tokens. */
 static void repetition(row *r, test_random *random, right *a) {
     const int output = random_below(random, 3) == 0;
-    const int32_t window = r->extra.penalty_window = random_below(random, 3) ? 0 : 1 + (int32_t)random_below(random, 20);
+    const int32_t window = r->extra.penalty_window =
+        random_below(random, 3) ? 0 : 1 + (int32_t)random_below(random, 20);
     const long double by = (long double)(r->extra.repetition = (float)(0.5 + 2 * random_unit(random)));
     int32_t from = window && r->length > window ? r->length - window : 0;
     if (output) r->extra.flags = RAFFLE_REPETITION_OUTPUT;
@@ -386,7 +391,8 @@ static void bad_words(row *r, test_random *random, right *a) {
         int same = length - 1 <= r->length;
         for (int32_t i = 0; i < length; ++i) {
             const int copied = r->length >= length && random_below(random, 6); /* mostly what the history ends with */
-            words[used++] = copied ? r->said[r->length - length + 1 + (i < length - 1 ? i : -1)] : (int32_t)random_below(random, 12);
+            words[used++] = copied ? r->said[r->length - length + 1 + (i < length - 1 ? i : -1)]
+                                   : (int32_t)random_below(random, 12);
         }
         for (int32_t i = 0; same && i < length - 1; ++i) same = words[at + i] == r->said[r->length - (length - 1) + i];
         if (same) a->x[words[used - 1]] = -INFINITY;
@@ -411,12 +417,15 @@ static void dry(row *r, test_random *random, right *a) {
     for (int32_t i = 0; i < n - 1; ++i) {
         int match = 1;
         if (ids[i] != ids[n - 1] || listed(r->extra.breaker_count, ids[i + 1])) continue;
-        while (i - match >= 0 && ids[i - match] == ids[n - 1 - match] && !listed(r->extra.breaker_count, ids[i - match])) ++match;
+        while (i - match >= 0 && ids[i - match] == ids[n - 1 - match] &&
+               !listed(r->extra.breaker_count, ids[i - match]))
+            ++match;
         if (match > longest[ids[i + 1]]) longest[ids[i + 1]] = match;
     }
     for (int64_t id = 0; id < r->vocab; ++id)
         if (longest[id] >= r->extra.dry_allowed)
-            a->x[id] -= (long double)r->extra.dry_multiplier * powl((long double)r->extra.dry_base, longest[id] - r->extra.dry_allowed);
+            a->x[id] -= (long double)r->extra.dry_multiplier *
+                        powl((long double)r->extra.dry_base, longest[id] - r->extra.dry_allowed);
 }
 
 /* The edited logits within their roundings to f32, and -inf exactly where a token is out. */
@@ -435,10 +444,12 @@ static void edit_rows(const char *name, uint64_t seed, void (*ask)(row *, test_r
         for (int64_t i = 0; i < r.vocab; ++i) {
             const long double most = 0x1p-22L * (fabsl(a.x[i]) + fabsl((long double)r.x[i]) + 4);
             changed += a.x[i] != (long double)r.x[i];
-            wrong += a.x[i] == -INFINITY ? told.x[i] != -INFINITY || told.kept[i] : fabsl((long double)told.x[i] - a.x[i]) > most;
+            wrong += a.x[i] == -INFINITY ? told.x[i] != -INFINITY || told.kept[i]
+                                         : fabsl((long double)told.x[i] - a.x[i]) > most;
         }
         edited += changed > 0;
-        CHECK(!wrong, "%s: %d of %d edited tokens are wrong in a row of %lld", name, wrong, changed, (long long)r.vocab);
+        CHECK(!wrong, "%s: %d of %d edited tokens are wrong in a row of %lld", name, wrong, changed,
+              (long long)r.vocab);
     }
     CHECK(edited > rows / 4, "%s: only %lld rows of %lld are edited", name, (long long)edited, (long long)rows);
 }

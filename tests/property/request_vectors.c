@@ -16,8 +16,8 @@ static void check_file(raffle_isa isa) {
     while ((got = request_next(in, &v)) == 1) {
         raffle_error error = raffle_error_init();
         raffle_status status = request_run(&v, isa, &same, &error);
-        CHECK(!status && same, "case %d (%s %llu vocab %lld): %s", count, v.kind, (unsigned long long)v.row_seed, (long long)v.vocab,
-              status ? error.text : "another answer than the frozen one");
+        CHECK(!status && same, "case %d (%s %llu vocab %lld): %s", count, v.kind, (unsigned long long)v.row_seed,
+              (long long)v.vocab, status ? error.text : "another answer than the frozen one");
         ++count;
     }
     fclose(in);

@@ -6,9 +6,12 @@
 
 static const char head[] =
     "# Requests with all that they can ask for, and what every build and language of raffle must answer; made by\n"
-    "# make_requests from the oracle, read by request_file.h. The first 14 columns are those of vectors.txt. Then: a hash of\n"
-    "# what raffle_softmax writes in f32, and with RAFFLE_LOG (FNV-1a over the floats' bits); the log-probability of the token,\n"
-    "# its rank and the entropy as raffle_report tells them at RAFFLE_RAW, RAFFLE_TEMPERED and RAFFLE_FILTERED, floats as bits;\n"
+    "# make_requests from the oracle, read by request_file.h. The first 14 columns are those of vectors.txt. Then: a "
+    "hash of\n"
+    "# what raffle_softmax writes in f32, and with RAFFLE_LOG (FNV-1a over the floats' bits); the log-probability of "
+    "the token,\n"
+    "# its rank and the entropy as raffle_report tells them at RAFFLE_RAW, RAFFLE_TEMPERED and RAFFLE_FILTERED, floats "
+    "as bits;\n"
     "# and fields of raffle_extra by name. bad_words is the list with its -1; prompt and output are the history.\n"
     "# kind row_seed vocab dtype temperature top_k top_p min_p flags allow seed position token row_flags law log\n"
     "#   chosen rank entropy (raw) chosen rank entropy (tempered) chosen rank entropy (filtered) [name=value ...]\n";
@@ -29,8 +32,10 @@ static void write_extra(const oracle_case *c) {
         int32_t whole;
         memcpy(&real, field, sizeof real);
         memcpy(&whole, field, sizeof whole);
-        if (whole && request_fields[i].real) printf(" %s=%a", request_fields[i].name, (double)real);
-        else if (whole) printf(" %s=%d", request_fields[i].name, whole);
+        if (whole && request_fields[i].real)
+            printf(" %s=%a", request_fields[i].name, (double)real);
+        else if (whole)
+            printf(" %s=%d", request_fields[i].name, whole);
     }
     write_ids("bias", e->bias_id, e->bias, e->bias_count);
     write_ids("banned", e->banned, NULL, e->banned_count);
@@ -45,9 +50,10 @@ static void write_extra(const oracle_case *c) {
 static void write_line(const oracle_case *c, const char *kind, uint64_t row_seed, uint64_t allow_seed) {
     oracle_answer a = oracle_sample(c, NULL, NULL);
     float *value = malloc((size_t)c->vocab * 4);
-    printf("%s %llu %lld %s %a %d %a %a %u %llu %llu %llu %d %u", kind, (unsigned long long)row_seed, (long long)c->vocab,
-           dtype_names[c->dtype], (double)c->temperature, c->top_k, (double)c->top_p, (double)c->min_p, c->flags,
-           (unsigned long long)allow_seed, (unsigned long long)c->seed, (unsigned long long)c->position, a.token, a.row_flags);
+    printf("%s %llu %lld %s %a %d %a %a %u %llu %llu %llu %d %u", kind, (unsigned long long)row_seed,
+           (long long)c->vocab, dtype_names[c->dtype], (double)c->temperature, c->top_k, (double)c->top_p,
+           (double)c->min_p, c->flags, (unsigned long long)allow_seed, (unsigned long long)c->seed,
+           (unsigned long long)c->position, a.token, a.row_flags);
     for (int logarithms = 0; logarithms < 2; ++logarithms) {
         oracle_probabilities(c, logarithms, value);
         printf(" %016llx", (unsigned long long)request_hash(value, c->vocab));
@@ -74,18 +80,26 @@ static int short_lists(const raffle_extra *e) {
 static void write_case(const char *kind, int64_t vocab, int dtype, uint32_t wish, test_random *r) {
     static arena lists;
     int32_t history[REQUEST_LIST_MAX];
-    const uint64_t row_seed = (uint64_t)random_below(r, 1000), allow_seed = random_below(r, 5) ? 0 : 1 + (uint64_t)random_below(r, 1000);
+    const uint64_t row_seed = (uint64_t)random_below(r, 1000),
+                   allow_seed = random_below(r, 5) ? 0 : 1 + (uint64_t)random_below(r, 1000);
     void *row = malloc((size_t)vocab * 4);
     uint32_t *allow = malloc((size_t)(vocab + 31) / 32 * 4);
     vector_row_make(kind, row_seed, vocab, dtype, row);
     vector_allow_make(allow_seed, vocab, allow);
-    const int64_t length = wish ? random_below(r, REQUEST_LIST_MAX + 1) : 0, prompt = pick_history(r, vocab, history, length);
+    const int64_t length = wish ? random_below(r, REQUEST_LIST_MAX + 1) : 0,
+                  prompt = pick_history(r, vocab, history, length);
     raffle_extra extra;
     do extra = pick_extra(r, &lists, wish, vocab, history, length, length - prompt);
     while (!short_lists(&extra));
     extra.flags &= ~RAFFLE_EMPTY_IS_ZERO;
-    oracle_case c = {.row = row, .dtype = dtype, .vocab = vocab, .allow = allow_seed ? allow : NULL, .extra = &extra,
-                     .history = history, .history_length = length, .prompt_length = prompt,
+    oracle_case c = {.row = row,
+                     .dtype = dtype,
+                     .vocab = vocab,
+                     .allow = allow_seed ? allow : NULL,
+                     .extra = &extra,
+                     .history = history,
+                     .history_length = length,
+                     .prompt_length = prompt,
                      .temperature = random_below(r, 3) ? (float)(0.3 + random_unit(r) * 2) : pick_temperature(r),
                      .top_k = random_below(r, 3) ? 0 : pick_top_k(r, vocab),
                      .top_p = random_below(r, 2) ? 1.0f : pick_top_p(r),

@@ -31,7 +31,7 @@ typedef struct request_vector {
 
     int32_t token;
     uint32_t row_flags;
-    uint64_t law, log; /* request_hash of what raffle_softmax writes in f32, without and with RAFFLE_LOG */
+    uint64_t law, log;    /* request_hash of what raffle_softmax writes in f32, without and with RAFFLE_LOG */
     request_told told[3]; /* by raffle_point */
 
     int32_t list[REQUEST_LISTS][REQUEST_LIST_MAX];
@@ -85,7 +85,8 @@ static const request_field request_fields[] = {
 enum { REQUEST_FIELDS = sizeof request_fields / sizeof *request_fields };
 
 /* The lists, by their place in request_vector.list. */
-static const char *const request_lists[REQUEST_LISTS] = {"bias", "banned", "allowed", "stop", "breaker", "bad_words", "prompt", "output"};
+static const char *const request_lists[REQUEST_LISTS] = {"bias",    "banned",    "allowed", "stop",
+                                                         "breaker", "bad_words", "prompt",  "output"};
 
 /* "3,1,2", or "3:0x1p+0,..." with values. Returns how many, or -1. */
 static inline int32_t request_ids(const char *text, int32_t *ids, float *values) {
@@ -113,12 +114,20 @@ static inline int request_entry(request_vector *v, char *text) {
         if (strcmp(text, request_fields[i].name) != 0) continue;
         float real = strtof(equals, NULL);
         int32_t whole = (int32_t)strtol(equals, NULL, 10);
-        if (request_fields[i].real) memcpy(field, &real, sizeof real);
-        else memcpy(field, &whole, sizeof whole);
+        if (request_fields[i].real)
+            memcpy(field, &real, sizeof real);
+        else
+            memcpy(field, &whole, sizeof whole);
         return 0;
     }
-    int32_t *const counts[REQUEST_LISTS] = {&v->extra.bias_count, &v->extra.banned_count, &v->extra.allowed_count, &v->extra.stop_count,
-                                            &v->extra.breaker_count, &v->extra.bad_words_count, &v->prompt, &v->length};
+    int32_t *const counts[REQUEST_LISTS] = {&v->extra.bias_count,
+                                            &v->extra.banned_count,
+                                            &v->extra.allowed_count,
+                                            &v->extra.stop_count,
+                                            &v->extra.breaker_count,
+                                            &v->extra.bad_words_count,
+                                            &v->prompt,
+                                            &v->length};
     for (int i = 0; i < REQUEST_LISTS; ++i)
         if (!strcmp(text, request_lists[i]))
             return (*counts[i] = request_ids(equals, v->list[i], i == 0 ? v->value : NULL)) < 0 ? -1 : 0;
@@ -132,9 +141,9 @@ static inline int request_parse(char *line, request_vector *v) {
     long long vocab;
     int used = 0;
     memset(v, 0, sizeof *v);
-    int fields = sscanf(line, "%15s %llu %lld %7s %31s %d %31s %31s %u %llu %llu %llu %d %u %llx %llx %n", v->kind, &number[0], &vocab,
-                        dtype, real[0], &v->top_k, real[1], real[2], &v->flags, &number[1], &number[2], &number[3], &v->token,
-                        &v->row_flags, &hash[0], &hash[1], &used);
+    int fields = sscanf(line, "%15s %llu %lld %7s %31s %d %31s %31s %u %llu %llu %llu %d %u %llx %llx %n", v->kind,
+                        &number[0], &vocab, dtype, real[0], &v->top_k, real[1], real[2], &v->flags, &number[1],
+                        &number[2], &number[3], &v->token, &v->row_flags, &hash[0], &hash[1], &used);
     if (fields != 16) return -1;
     line += used;
     for (int point = 0; point < 3; ++point) {

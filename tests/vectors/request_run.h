@@ -18,7 +18,8 @@ static inline void *request_aligned(size_t bytes) {
     return aligned_alloc(align, (bytes + align - 1) / align * align);
 }
 
-static inline raffle_status request_memory_make(request_memory *m, const request_vector *v, const raffle_plan *plan, raffle_error *error) {
+static inline raffle_status request_memory_make(request_memory *m, const request_vector *v, const raffle_plan *plan,
+                                                raffle_error *error) {
     raffle_tokens tokens = raffle_tokens_init();
     const int32_t output = v->length - v->prompt;
     m->row = malloc((size_t)v->vocab * 4);
@@ -53,8 +54,8 @@ static inline void request_memory_free(request_memory *m) {
 }
 
 /* Samples with a report at each point, and writes the law. *same: all is as the line says. */
-static inline raffle_status request_compare(const request_vector *v, const request_memory *m, const raffle_plan *plan, int *same,
-                                            raffle_error *error) {
+static inline raffle_status request_compare(const request_vector *v, const request_memory *m, const raffle_plan *plan,
+                                            int *same, raffle_error *error) {
     raffle_logits logits = raffle_logits_init();
     raffle_params params = raffle_params_init();
     raffle_launch launch = raffle_launch_init();
@@ -75,8 +76,8 @@ static inline raffle_status request_compare(const request_vector *v, const reque
         result.token = &token, result.row_flags = &row_flags, result.report = &report;
         status = raffle_sample(plan, &logits, &params, &result, &launch, error);
         const request_told *t = &v->told[point];
-        *same &= token == v->token && row_flags == v->row_flags && request_bits(chosen) == t->chosen && rank == t->rank &&
-                 request_bits(entropy) == t->entropy;
+        *same &= token == v->token && row_flags == v->row_flags && request_bits(chosen) == t->chosen &&
+                 rank == t->rank && request_bits(entropy) == t->entropy;
     }
     for (int log = 0; log < 2 && !status; ++log) {
         raffle_output output = raffle_output_init();
