@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A serving loop in the way of vLLM: requests come and go, one batch of logits per step, raffle.Sampler keeps what each
-asked for. At the end every text is drawn again alone, and must be the same: the batch leaves no trace.
+asked for and has said, for penalties and the like, and tells each token's log-probability. At the end every text is drawn
+again alone, and must be the same: the batch leaves no trace.
 
     PYTHONPATH=build-python/python python3 examples/python/serving_loop.py
 """
@@ -12,11 +13,11 @@ import raffle
 VOCAB, SLOTS, END = 500, 4, 0
 Request = collections.namedtuple("Request", "name prompt tokens params")
 REQUESTS = [
-    Request("poem", [3, 14], 12, dict(temperature=1.1, top_p=0.95, seed=1)),
+    Request("poem", [3, 14], 12, dict(temperature=1.1, top_p=0.95, seed=1, no_repeat_ngram_size=2)),
     Request("code", [15, 92], 9, dict(temperature=0.2, top_k=20, seed=2)),
-    Request("fact", [65, 35], 5, dict(temperature=0.0)),
-    Request("chat", [89, 79], 14, dict(temperature=0.8, min_p=0.05, seed=3)),
-    Request("list", [32, 38], 8, dict(temperature=0.7, top_k=50, top_p=0.9, seed=4)),
+    Request("fact", [65, 35], 5, dict(temperature=0.0, banned_token_ids=[13], stop_token_ids=[END], min_tokens=5)),
+    Request("chat", [89, 79], 14, dict(temperature=0.8, min_p=0.05, seed=3, repetition_penalty=1.2, presence_penalty=0.5)),
+    Request("list", [32, 38], 8, dict(temperature=0.7, top_k=50, top_p=0.9, seed=4, logit_bias={7: 2.0, 8: -1.5})),
     Request("joke", [46, 26], 10, dict(temperature=1.3, top_k=100, seed=5)),
 ]
 
@@ -28,28 +29,34 @@ def model(texts):
 
 def serve(requests):
     """Continuous batching: a request joins as soon as a slot is free and leaves when it is done."""
-    sampler = raffle.Sampler(SLOTS)
+    sampler = raffle.Sampler(SLOTS, vocab=VOCAB, history_max=64)
     waiting, running, texts = collections.deque(requests), {}, {}
     while waiting or running:
         while waiting and len(running) < SLOTS:
             request = waiting.popleft()
-            running[sampler.add(**request.params)] = (request, list(request.prompt))
+            slot = sampler.add(**request.params)
+            sampler.set_prompt(slot, request.prompt)
+            running[slot] = (request, list(request.prompt), [])
         slots = list(running)
         logits = model([running[slot][1] for slot in slots])
-        for slot, token in zip(slots, sampler.sample(logits, slots).tolist()):
-            request, text = running[slot]
+        tokens, told = sampler.sample(logits, slots, logprobs=0)
+        for slot, token, logprob in zip(slots, tokens.tolist(), told.logprob.tolist()):
+            request, text, logprobs = running[slot]
             text.append(token)
+            logprobs.append(logprob)
             if token == END or len(text) - len(request.prompt) == request.tokens:
-                texts[request.name] = text
+                texts[request.name] = text, sum(logprobs) / len(logprobs)
                 sampler.remove(slot)
                 del running[slot]
     return texts
 
 
 def alone(request):
-    text = list(request.prompt)
+    """By plain calls that are told the whole text."""
+    text, prompt = list(request.prompt), request.prompt
     for position in range(request.tokens):
-        text.append(int(raffle.sample(model([text])[0], position=position, **request.params)))
+        text.append(int(raffle.sample(model([text])[0], position=position, prompt_token_ids=prompt,
+                                      output_token_ids=text[len(prompt):], **request.params)))
         if text[-1] == END:
             break
     return text
@@ -58,8 +65,9 @@ def alone(request):
 def main():
     texts = serve(REQUESTS)
     for request in REQUESTS:
-        same = texts[request.name] == alone(request)
-        print(f"{request.name}: {texts[request.name]}{'' if same else '  differs from the text drawn alone'}")
+        text, logprob = texts[request.name]
+        same = text == alone(request)
+        print(f"{request.name}: {text}, {logprob:.2f} a token{'' if same else '; differs from the text drawn alone'}")
         assert same
 
 

@@ -77,7 +77,12 @@ static int list_set(draft *d, int which, PyObject *value) {
     int64_t count = 0, values_count = 0;
     PyObject *ids = value, *values = NULL;
     if (which == BIAS) {
-        if (!PyArg_ParseTuple(value, "OO", &ids, &values)) return -1;
+        if (!PyTuple_Check(value) || PyTuple_Size(value) != 2) {
+            PyErr_Format(PyExc_TypeError, "%s must be (ids, values)", name);
+            return -1;
+        }
+        ids = PyTuple_GetItem(value, 0);
+        values = PyTuple_GetItem(value, 1);
         values = entries_take(values, name, PARAM_F32, &values_count);
         if (!values) return -1;
     }
@@ -296,12 +301,12 @@ static PyObject *requests_change(PyObject *self, PyObject *arguments) {
     if (!status && ((t.count && p[2].count != t.rows) || (t.token && p[1].count < t.rows * stride))) {
         PyErr_Format(PyExc_ValueError, "%lld slots have %lld tokens and %lld counts", (long long)t.rows, (long long)p[1].count,
                      (long long)p[2].count);
-        status = -1;
     }
-    for (size_t i = 0; !status && i < sizeof changes / sizeof *changes; ++i) {
-        raffle_status wrong = strcmp(changes[i].name, action) ? RAFFLE_OK : changes[i].change(&q->state, &t, &error);
-        if (wrong) core_raise(wrong, &error);
-    }
+    size_t which = 0;
+    while (which < sizeof changes / sizeof *changes && strcmp(changes[which].name, action)) ++which;
+    if (which == sizeof changes / sizeof *changes) PyErr_Format(PyExc_ValueError, "there is no change '%s'", action);
+    raffle_status wrong = PyErr_Occurred() ? RAFFLE_OK : changes[which].change(&q->state, &t, &error);
+    if (wrong) core_raise(wrong, &error);
     for (int i = 0; i < 3; ++i) param_release(&p[i]);
     if (PyErr_Occurred()) return NULL;
     Py_RETURN_NONE;

@@ -117,9 +117,14 @@ def test_types(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import numpy\nimport raffle\n\n\ndef draw(logits: numpy.ndarray) -> int:\n"
                        "    tokens = raffle.sample(logits, 0.8, top_k=[1, 2], seed=3)\n"
-                       "    told = raffle.explain(logits)\n    return told.token + len(told.top)\n")
+                       "    more = raffle.sample(logits, repetition_penalty=[1.1, 1.2], output_token_ids=[[1], [2]], logprobs=2)\n"
+                       "    raffle.softmax(logits, seed=1, banned_token_ids=[1], logit_bias={3: 0.5})\n"
+                       "    told = raffle.explain(logits, typical_p=0.5)\n    return told.token + len(told.top)\n")
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    program.write_text('import raffle\nraffle.sample(b"", no_such=1)\nraffle.kept(b"", no_such=1)\n')
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", program], capture_output=True, text=True, cwd=tmp_path)
+    assert "program.py:2: error" in done.stdout and "program.py:3: error" in done.stdout, done.stdout + done.stderr
 
 
 @needs_wheel

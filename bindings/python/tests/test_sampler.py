@@ -312,3 +312,23 @@ def test_slots_of_a_gpu_hold_the_same_values():
         with pytest.raises(error):
             pool.set(1, dict(position=9, **words), -1, False)
     assert pool.get(1)[5] == 7
+
+
+def test_the_pool_itself_cannot_be_misused():
+    """raffle._core.Requests is not for users, and yet: an error, never a crash."""
+    from raffle._core import Requests
+
+    for wrong in ((0, 0, 0), (2**31, 0, 0), (1, 0, 5), (1, 10, 2**21), (1,), ("x", 1, 1)):
+        with pytest.raises((ValueError, TypeError)):
+            Requests(*wrong)
+    pool = Requests(2, 10, 4)
+    for call in (lambda: pool.change("shout", [0], [1], None, 1), lambda: pool.change("accept", [0, 1], [1], None, 1),
+                 lambda: pool.change("accept", [0], [1, 2], [1, 1], 2), lambda: pool.change("truncate", [0], None, None, 0),
+                 lambda: pool.change("accept", [2], [1], None, 1), lambda: pool.change("accept", [0], None, None, 1),
+                 lambda: pool.change("accept", 0, [1], None, -1), lambda: pool.set(2, {}, -1, True), lambda: pool.set(0, {}, 7, True),
+                 lambda: pool.set(0, {1: 2}, -1, True), lambda: pool.set(0, {"logit_bias": [1]}, -1, True),
+                 lambda: pool.set(0, {"logit_bias": ([1, 2], [0.5])}, -1, True), lambda: pool.get(-1), lambda: pool.history(2),
+                 lambda: pool.copy(0, 5), lambda: pool.use(9, True), lambda: pool.get("x")):
+        with pytest.raises((ValueError, TypeError)):
+            call()
+    assert pool.history(0) == ([], 0)
