@@ -1,10 +1,13 @@
 """verify: how many drafts of a smaller model stand."""
-from typing import Any, Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
 
 from . import _core
 from ._api import _on_gpu
 from ._arrays import dtype_code, kind_of
-from ._more import Array, Floats, Integers
+from ._more import Array, Floats, Integers, More, Report, report_make, requests_of
+
+if TYPE_CHECKING:
+    from ._more import Unpack
 
 _METHODS = {"rejection": 0, "block": 1, "match": 2, "synthetic": 3}
 
@@ -16,6 +19,7 @@ class Verified(NamedTuple):
     accepted: Any  #: [requests] how many drafts stand
     last: Any  #: [requests] the recovered or bonus token
     row_flags: Any  #: as tokens: flags of the row that each token came from
+    report: Optional[Report] = None  #: with logprobs: of each token, as tokens
 
 
 def _flat(rows: Any) -> Any:
@@ -28,8 +32,9 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
            draft_logits: Optional[Array] = None, draft_probs: Optional[Array] = None,
            draft_params: Optional[Dict[str, Any]] = None, parent: Optional[Integers] = None, method: str = "rejection",
            threshold_single: float = 0.0, threshold_sum: float = 0.0, rate: float = 0.0, slot: Optional[Integers] = None,
-           allow: Optional[Array] = None, flags: int = 0, threads: int = 1, dtype: Any = None,
-           stream: Optional[int] = None) -> Verified:
+           allow: Optional[Array] = None, flags: int = 0, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
+           logprobs_mode: str = "raw_logprobs", threads: int = 1, dtype: Any = None, stream: Optional[int] = None,
+           **more: "Unpack[More]") -> Verified:
     """Accepts drafts so that every token has the law that sample() would draw from with these parameters.
 
     logits:       the target model's, a row for each draft and one more per request: [requests, each + 1, vocab] with
@@ -37,11 +42,12 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
     drafts:       token ids; -1: no draft here, and none behind it counts.
     first:        [requests + 1]: request r has the drafts first[r] .. first[r + 1] - 1.
     draft_logits: [count, vocab] (or [requests, each, vocab]) what the drafts were sampled from, with draft_params: a
-                  dictionary of temperature, top_k, top_p, min_p, flags. Or:
+                  dictionary of temperature, top_k, top_p, min_p, flags (drafts drawn with more than that: draft_probs). Or:
     draft_probs:  the same as float32 probabilities. With neither, the drafts may have been chosen in any way.
     parent:       a tree: which draft of its request each draft follows; -1: none.
     method:       'rejection', 'block', 'match' or 'synthetic'; docs/speculative.md.
-    Parameters have an entry per request; position is that of its first row. The rest is as in sample().
+    Parameters have an entry per request; position is that of its first row. The rest is as in sample(). What raffle.More lists
+    applies at every position, and histories go on with the drafts before it. (On the CPU.)
 
     >>> import numpy, raffle
     >>> target = numpy.zeros((1, 3, 4), numpy.float32)
@@ -88,8 +94,14 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
     rows = kind.shape(logits)[0]
     tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
     accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")
-    _core.verify(logits, params, None, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
+    if slot is not None and more:
+        raise ValueError(f"{next(iter(more))} has an entry per request, and slot is given: a Sampler keeps it in slots")
+    asked, flags = requests_of(more, requests, False, vocab, flags)
+    report, told = report_make(kind, logits, (rows,), logprobs, logprob_token_ids, logprobs_mode)
+    _core.verify(logits, params, asked, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
                  requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],
-                 threshold_single, threshold_sum, rate, accepted, last, None)
+                 threshold_single, threshold_sum, rate, accepted, last, None, report)
+    if told is not None:
+        told = Report(*(None if a is None else kind.finish(given, a.reshape((*shape, *a.shape[1:]))) for a in told))
     return Verified(kind.finish(given, tokens.reshape(shape)), kind.finish(given, accepted), kind.finish(given, last),
-                    kind.finish(given, row_flags.reshape(shape)))
+                    kind.finish(given, row_flags.reshape(shape)), told)

@@ -176,7 +176,7 @@ static int params_of_requests(batch *b) {
     }
     b->slots = q->slots;
     for (int i = 0; i < PARAM_COUNT; ++i) params_point(b, i, q->array[i]);
-    return requests_check(q, b->slot.data, b->rows);
+    return requests_check(q, b->slot.data, b->entries);
 }
 
 static int params_take(batch *b, const batch_arguments *a) {

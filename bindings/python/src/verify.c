@@ -13,6 +13,7 @@ typedef struct verify_call {
     raffle_probabilities draft_probs;
     param token, first, parent, draft_param[4];
     array_view logits_view, probs_view, accepted, last, path;
+    report_arrays told;
 } verify_call;
 
 static raffle_status verify_run(const batch *b, const raffle_launch *launch, raffle_error *error) {
@@ -136,17 +137,18 @@ static void verify_release(verify_call *c) {
     array_release(&c->accepted);
     array_release(&c->last);
     array_release(&c->path);
+    report_release(&c->told);
     batch_release(&c->batch);
 }
 
 /* verify(..., drafts, requests, each, first, parent, draft_logits, draft_probs, draft_params, draft_flags, method, threshold_single,
- * threshold_sum, rate, accepted, last, path): the arguments of sample, then these. `each` is -1 where first is given. */
+ * threshold_sum, rate, accepted, last, path, report): the arguments of sample, then these. `each` is -1 where first is given. */
 PyObject *core_verify(PyObject *module, PyObject *arguments) {
     (void)module;
-    enum { MORE = 16 };
+    enum { MORE = 17 };
     batch_arguments a;
     verify_call c;
-    PyObject *drafts, *first, *parent, *logits, *probs, *params, *accepted, *last, *path;
+    PyObject *drafts, *first, *parent, *logits, *probs, *params, *accepted, *last, *path, *report = Py_None;
     long long requests = 0, each;
     int method;
     unsigned flags;
@@ -159,11 +161,12 @@ PyObject *core_verify(PyObject *module, PyObject *arguments) {
     if (batch_parse(arguments, MORE, &a)) return NULL;
     Py_ssize_t size = PyTuple_Size(arguments);
     PyObject *more = PyTuple_GetSlice(arguments, size - MORE, size);
-    int good = more && PyArg_ParseTuple(more, "OLLOOOOO!IifffOOO", &drafts, &requests, &each, &first, &parent, &logits, &probs,
+    int good = more && PyArg_ParseTuple(more, "OLLOOOOO!IifffOOOO", &drafts, &requests, &each, &first, &parent, &logits, &probs,
                                         &PyTuple_Type, &params, &flags, &method, &c.drafts.threshold_single,
-                                        &c.drafts.threshold_sum, &c.drafts.rate, &accepted, &last, &path);
+                                        &c.drafts.threshold_sum, &c.drafts.rate, &accepted, &last, &path, &report);
     Py_XDECREF(more); /* `arguments` has the same objects */
     a.entries = requests;
+    a.reports = report != Py_None;
     if (!good || batch_build(&c.batch, &a)) return NULL;
     c.drafts.method = method;
     c.drafts.requests = requests;
@@ -180,7 +183,8 @@ PyObject *core_verify(PyObject *module, PyObject *arguments) {
         status = -1;
     }
     status = status || draft_logits_take(&c, logits, a.dtype) || draft_probs_take(&c, probs) ||
-             draft_params_take(&c, params, flags) || outputs_take(&c, accepted, last, path);
+             draft_params_take(&c, params, flags) || outputs_take(&c, accepted, last, path) || report_take(&c.told, &c.batch, report);
+    c.verified.report = a.reports ? &c.told.report : NULL;
     c.verified.token = c.batch.result.token;
     c.verified.row_flags = c.batch.result.row_flags;
     status = status || batch_run(&c.batch, verify_run);

@@ -106,3 +106,44 @@ def test_errors(words, error, sentence):
     drafts = words.pop("drafts", np.zeros((2, 2), np.int32))
     with pytest.raises(error, match=sentence):
         raffle.verify(rows(2, 3), drafts, **words)
+
+
+def test_penalties_go_on_with_the_drafts():
+    """method='match' with histories: the text and the log-probabilities of plain calls that are told the whole text."""
+    target, ask = rows(3, 5, seed=4, scale=1.0), dict(repetition_penalty=1.8, presence_penalty=1.5, no_repeat_ngram_size=2, logit_bias={3: 2.0},
+                                                      banned_token_ids=[[1], [2], [3, 4]])
+    prompts, said = [[1, 2, 3], [], [5]], [[7, 7], [3], []]
+    words = dict(temperature=0.9, top_p=0.95, seed=[11, 12, 13])
+    wanted, logprobs = [list(text) for text in said], [[], [], []]
+    for step in range(5):
+        drawn, told = raffle.sample(target[:, step], position=20 + step, prompt_token_ids=prompts, output_token_ids=wanted, logprobs=2,
+                                    logprobs_mode="processed_logprobs", **words, **ask)
+        for text, logprob, token, value in zip(wanted, logprobs, drawn, told.logprob):
+            text.append(int(token))
+            logprob.append(float(value))
+    fresh = np.array([text[len(before):] for text, before in zip(wanted, said)], np.int32)
+    drafts = fresh[:, :4].copy()
+    drafts[1, 2] = (drafts[1, 2] + 1) % VOCAB
+    done = raffle.verify(target, drafts, position=20, method="match", prompt_token_ids=prompts, output_token_ids=said, logprobs=2,
+                         logprobs_mode="processed_logprobs", **words, **ask)
+    assert done.accepted.tolist() == [4, 2, 4] and done.report.top_tokens.shape == (3, 5, 2)
+    for r, n in enumerate(done.accepted):
+        assert done.tokens[r, : n + 1].tolist() == fresh[r, : n + 1].tolist()
+        assert done.report.logprob[r, : n + 1].tolist() == logprobs[r][: n + 1]
+        assert np.isnan(done.report.logprob[r, n + 1 :]).all() and (done.report.rank[r, n + 1 :] == 0).all()
+    plain = raffle.verify(target, drafts, position=20, method="match", **words)
+    assert plain.report is None and plain.tokens.tolist() != done.tokens.tolist()
+
+
+@pytest.mark.parametrize("words, error, sentence", [
+    (dict(repetition_penalty=[1.1]), ValueError, "repetition_penalty has 1 entries: must be 2"),
+    (dict(repetition_penalty=1.1), ValueError, "needs a history"),
+    (dict(banned_token_ids=[VOCAB]), ValueError, "banned"),
+    (dict(logprobs=5000), ValueError, "logprobs is 5000"),
+    (dict(output_token_ids=[[1]], presence_penalty=1), ValueError, "must be a list of ids for each of 2 rows"),
+    (dict(slot=[0, 1], banned_token_ids=[1]), ValueError, "a Sampler keeps it in slots"),
+    (dict(no_such=1), TypeError, "no such parameter: no_such"),
+])
+def test_wrong_requests(words, error, sentence):
+    with pytest.raises(error, match=sentence):
+        raffle.verify(rows(2, 3), np.zeros((2, 2), np.int32), seed=1, **words)
