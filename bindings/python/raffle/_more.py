@@ -59,7 +59,7 @@ class More(TypedDict, total=False):
 HISTORY = ("prompt_token_ids", "output_token_ids")
 _DEPTHS = {"logit_bias": 1, "allowed_token_ids": 1, "banned_token_ids": 1, "stop_token_ids": 1, "dry_sequence_breaker_ids": 1,
            "bad_words_token_ids": 2, "prompt_token_ids": 1, "output_token_ids": 1}  # of a value for one row; numbers: 0
-_REQUEST_FLAGS = 256 | 512  # those that only a request can have
+REQUEST_FLAGS = 256 | 512  # those that only a request can have
 DIALECTS = {"vllm": 0, "openai": 1, "llama.cpp": 2}
 
 
@@ -119,9 +119,9 @@ def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, f
         if name not in More.__annotations__:
             raise TypeError(f"no such parameter: {name}")
     given: Dict[str, Any] = {name: plain(value) for name, value in more.items() if value is not None}
-    if flags & _REQUEST_FLAGS:
+    if flags & REQUEST_FLAGS:
         given["flags"] = flags
-        flags &= ~_REQUEST_FLAGS
+        flags &= ~REQUEST_FLAGS
     if not given or not rows:
         return None, flags
     prompt, output = (_texts(name, given.pop(name), rows, one_row) if name in given else [] for name in HISTORY)

@@ -6,6 +6,8 @@ from . import _core
 from ._api import _outputs, _result_shape
 from ._arrays import kind_of
 from ._more import DIALECTS, HISTORY, Array, Integers, More, change, plain, report_finish, report_make, words
+from ._verify import Verified
+from ._verify import run as run_verify
 
 _DTYPES = {"temperature": "float32", "top_k": "int32", "top_p": "float32", "min_p": "float32", "seed": "uint64",
            "position": "uint64"}
@@ -275,6 +277,25 @@ class Sampler:
             told = report_finish(kind, logits, told)
             return (token, row_flags, told) if return_flags else (token, told)
         return (token, row_flags) if return_flags else token
+
+    def verify(self, logits: Array, drafts: Array, slot: Optional[Integers] = None, *, method: str = "rejection",
+               draft_logits: Optional[Array] = None, draft_probs: Optional[Array] = None,
+               draft_params: Optional[Dict[str, Any]] = None, allow: Optional[Array] = None, logprobs: Optional[int] = None,
+               logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", accept: bool = True) -> Verified:
+        """raffle.verify() for drafts [requests, each] of these slots, on the CPU; request r belongs to slot[r] (None: to slot
+        r). Then positions advance by as many tokens as each emits, which go to the histories, unless `accept` is False."""
+        if self._requests is None:
+            raise ValueError("a sampler on a GPU does not verify: use raffle.verify, with arrays of parameters")
+        done = run_verify(logits, drafts, None, lambda requests, vocab: (self._requests, self.flags), flags=self.flags, first=None,
+                          draft_logits=draft_logits, draft_probs=draft_probs, draft_params=draft_params, parent=None, method=method,
+                          thresholds=(0.0, 0.0, 0.0), slot=slot, allow=allow, logprobs=logprobs, logprob_token_ids=logprob_token_ids,
+                          logprobs_mode=logprobs_mode, threads=self.threads, dtype=None, stream=None)
+        slots = list(range(len(done.accepted))) if slot is None else plain(slot)
+        if accept and self._after > 1:  # -1 ends a request's tokens
+            self._requests.change("accept", slots, done.tokens.reshape(-1), None, done.tokens.shape[1])
+        for one, count in zip(slots if accept else (), plain(done.accepted)):
+            self._move(self._requests, one, count + 1)
+        return done
 
     def prepare(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                 out: Optional[Array] = None, stream: Optional[int] = None) -> _core.Call:

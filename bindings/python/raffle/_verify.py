@@ -1,10 +1,10 @@
 """verify: how many drafts of a smaller model stand."""
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from . import _core
 from ._api import _on_gpu
 from ._arrays import dtype_code, kind_of
-from ._more import Array, Floats, Integers, More, Report, report_make, requests_of
+from ._more import REQUEST_FLAGS, Array, Floats, Integers, More, Report, report_make, requests_of
 
 if TYPE_CHECKING:
     from ._more import Unpack
@@ -25,6 +25,66 @@ class Verified(NamedTuple):
 def _flat(rows: Any) -> Any:
     """[requests, each, vocab] as [drafts, vocab]."""
     return rows.reshape(-1, rows.shape[-1]) if rows is not None and len(rows.shape) == 3 else rows
+
+
+def _draft_params(given: Optional[Dict[str, Any]], flags: int, draft_logits: Any) -> Tuple[Any, int]:
+    """((temperature, top_k, top_p, min_p), flags) that drafts were drawn with."""
+    said = dict(given or {})
+    defaults = (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))
+    params = tuple(said.pop(name, default) for name, default in defaults)
+    flags = said.pop("flags", flags & ~REQUEST_FLAGS)
+    if said:
+        raise TypeError(f"no such draft parameter: {next(iter(said))}")
+    if given is not None and draft_logits is None:
+        raise ValueError("draft_params tell how draft_logits were sampled from: give both")
+    return params, flags
+
+
+def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tuple[Any, int]], *, flags: int, first: Any, draft_logits: Any,
+        draft_probs: Any, draft_params: Any, parent: Any, method: str, thresholds: Tuple[float, float, float], slot: Any, allow: Any,
+        logprobs: Any, logprob_token_ids: Any, logprobs_mode: str, threads: int, dtype: Any, stream: Any) -> Verified:
+    """verify(), and that of a Sampler. params None: those of the pool that `ask`, told how many requests and tokens there are,
+    returns with the batch's flags."""
+    if method not in _METHODS:
+        raise ValueError(f"method is {method!r}: must be one of {', '.join(_METHODS)}")
+    kind = kind_of(logits)
+    given = logits
+    logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
+    vocab = kind.shape(logits)[-1]
+    if not hasattr(drafts, "shape"):
+        raise TypeError(f"drafts must be an array, not {type(drafts)}")
+    if first is None:
+        if len(drafts.shape) != 2:
+            raise ValueError("drafts must be [requests, each], or first must say where each request's begin")
+        requests, each = (int(n) for n in drafts.shape)
+        shape: Any = (requests, each + 1)
+    else:
+        requests, each = len(first) - 1, -1
+        shape = (kind.shape(logits)[0],)
+    if len(kind.shape(logits)) == 3:
+        if first is not None or tuple(kind.shape(logits)[:2]) != shape:
+            raise ValueError(f"logits have shape {tuple(kind.shape(logits))}: must be {(*shape, vocab)}")
+        logits = logits.reshape(-1, vocab)
+    drafts = drafts.reshape(-1)
+    draft_probs = _flat(draft_probs)
+    if draft_logits is not None:
+        draft_logits = kind.logits(_flat(draft_logits), code)[0]
+    of_drafts, draft_flags = _draft_params(draft_params, flags, draft_logits)
+    workspace = None
+    if kind.gpu(logits):
+        params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream)
+    rows = kind.shape(logits)[0]
+    tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
+    accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")
+    asked, flags = ask(requests, vocab)
+    report, told = report_make(kind, logits, (rows,), logprobs, logprob_token_ids, logprobs_mode)
+    _core.verify(logits, params, asked, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
+                 requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],
+                 *thresholds, accepted, last, None, report)
+    if told is not None:
+        told = Report(*(None if a is None else kind.finish(given, a.reshape((*shape, *a.shape[1:]))) for a in told))
+    return Verified(kind.finish(given, tokens.reshape(shape)), kind.finish(given, accepted), kind.finish(given, last),
+                    kind.finish(given, row_flags.reshape(shape)), told)
 
 
 def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0,
@@ -56,52 +116,10 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
     >>> done.tokens, done.accepted
     (array([[ 2,  1, -1]], dtype=int32), array([1], dtype=int32))
     """
-    if method not in _METHODS:
-        raise ValueError(f"method is {method!r}: must be one of {', '.join(_METHODS)}")
-    kind = kind_of(logits)
-    given = logits
-    logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
-    vocab = kind.shape(logits)[-1]
-    if not hasattr(drafts, "shape"):
-        raise TypeError(f"drafts must be an array, not {type(drafts)}")
-    if first is None:
-        if len(drafts.shape) != 2:
-            raise ValueError("drafts must be [requests, each], or first must say where each request's begin")
-        requests, each = (int(n) for n in drafts.shape)
-        shape: Any = (requests, each + 1)
-    else:
-        requests, each = len(first) - 1, -1
-        shape = (kind.shape(logits)[0],)
-    if len(kind.shape(logits)) == 3:
-        if first is not None or tuple(kind.shape(logits)[:2]) != shape:
-            raise ValueError(f"logits have shape {tuple(kind.shape(logits))}: must be {(*shape, vocab)}")
-        logits = logits.reshape(-1, vocab)
-    drafts = drafts.reshape(-1)
-    draft_probs = _flat(draft_probs)
-    if draft_logits is not None:
-        draft_logits = kind.logits(_flat(draft_logits), code)[0]
-    said = dict(draft_params or {})
-    defaults = (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))
-    of_drafts = tuple(said.pop(name, default) for name, default in defaults)
-    draft_flags = said.pop("flags", flags)
-    if said:
-        raise TypeError(f"no such draft parameter: {next(iter(said))}")
-    if draft_params is not None and draft_logits is None:
-        raise ValueError("draft_params tell how draft_logits were sampled from: give both")
-    params, workspace = (temperature, top_k, top_p, min_p, seed, position), None
-    if kind.gpu(logits):
-        params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream)
-    rows = kind.shape(logits)[0]
-    tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
-    accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")
     if slot is not None and more:
         raise ValueError(f"{next(iter(more))} has an entry per request, and slot is given: a Sampler keeps it in slots")
-    asked, flags = requests_of(more, requests, False, vocab, flags)
-    report, told = report_make(kind, logits, (rows,), logprobs, logprob_token_ids, logprobs_mode)
-    _core.verify(logits, params, asked, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
-                 requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],
-                 threshold_single, threshold_sum, rate, accepted, last, None, report)
-    if told is not None:
-        told = Report(*(None if a is None else kind.finish(given, a.reshape((*shape, *a.shape[1:]))) for a in told))
-    return Verified(kind.finish(given, tokens.reshape(shape)), kind.finish(given, accepted), kind.finish(given, last),
-                    kind.finish(given, row_flags.reshape(shape)), told)
+    return run(logits, drafts, (temperature, top_k, top_p, min_p, seed, position),
+               lambda requests, vocab: requests_of(more, requests, False, vocab, flags), flags=flags, first=first, draft_logits=draft_logits,
+               draft_probs=draft_probs, draft_params=draft_params, parent=parent, method=method,
+               thresholds=(threshold_single, threshold_sum, rate), slot=slot, allow=allow, logprobs=logprobs,
+               logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, threads=threads, dtype=dtype, stream=stream)

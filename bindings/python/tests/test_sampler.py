@@ -332,3 +332,41 @@ def test_the_pool_itself_cannot_be_misused():
         with pytest.raises((ValueError, TypeError)):
             call()
     assert pool.history(0) == ([], 0)
+
+
+def test_a_loop_with_drafts(logits):
+    """A speculative loop writes the text of a plain one (method 'match'), whatever the drafts are; slots, histories and
+    positions go on by what was emitted."""
+    sampler, twin = (raffle.Sampler(6, vocab=VOCAB, history_max=64) for _ in range(2))
+    for pool in (sampler, twin):
+        slots = [pool.add(**a) for a in ASKED][::-1]
+        for slot, prompt in zip(slots, PROMPTS[::-1]):
+            pool.set_prompt(slot, prompt)
+
+    def rows_of(text):
+        row = logits[len(text) % 4].copy()
+        row[text[-3:]] += 5
+        return row
+
+    texts = {slot: [] for slot in slots}
+    while min(map(len, texts.values())) < 12:
+        rows = np.stack([rows_of(texts[s]) for s in slots])
+        for slot, token in zip(slots, sampler.sample(rows, slots)):
+            texts[slot].append(int(token))
+    fast, steps, rng = {slot: [] for slot in slots}, 0, np.random.default_rng(1)
+    while min(map(len, fast.values())) < 12:
+        drafts = np.array([[texts[s][len(fast[s]) + i] if len(fast[s]) + i < 12 and rng.random() < 0.8 else 5 for i in range(3)] for s in slots])
+        rows = np.stack([[rows_of(fast[s] + drafts[r, :i].tolist()) for i in range(4)] for r, s in enumerate(slots)])
+        done = twin.verify(rows, drafts, slots, method="match", logprobs=0)
+        for r, slot in enumerate(slots):
+            emitted = done.tokens[r, : done.accepted[r] + 1].tolist()
+            fast[slot] += emitted
+            assert (done.report.logprob[r, : len(emitted)] <= 0).all() and twin.get(slot)["position"] == len(fast[slot])
+            assert twin.history(slot)[1] == fast[slot]
+        steps += 1
+    assert steps < 12 and {s: t[:12] for s, t in fast.items()} == texts
+    before = [twin.get(s) for s in slots]
+    twin.verify(rows, drafts, slots, accept=False)
+    with pytest.raises(ValueError, match="slot 5 has no request"):
+        twin.verify(rows, drafts, [5, *slots[1:]])
+    assert [twin.get(s) for s in slots] == before
