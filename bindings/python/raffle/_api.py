@@ -119,6 +119,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     workspace = None
     if kind.gpu(logits):
         params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream)
+        allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, return_flags)
     requests = report = told = None
     if more or flags > 255:
@@ -162,6 +163,7 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     workspace = None
     if kind.gpu(logits):
         params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, own=True)
+        allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, False)
     requests, flags = _requests(kind, logits, index, slot, flags, more)
     return _core.prepare(logits, params, requests, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads,

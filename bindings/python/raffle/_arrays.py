@@ -97,6 +97,10 @@ class Kind:
         """A parameter on a GPU as the dtype that the library reads."""
         return value
 
+    def beside(self, value: Any) -> Any:
+        """An array that lies beside logits on a GPU, as the extension can look at it."""
+        return value
+
     def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
         raise TypeError("logits are on a GPU and of a package that raffle does not know: use torch or CuPy arrays")
 
@@ -287,8 +291,11 @@ class Jax(Shaped):
         module = sys.modules["torch" if isinstance(self._gpu_kind(), Torch) else "cupy"]
         return module.from_dlpack(value)
 
+    def beside(self, value: Any) -> Any:
+        return self._bridge(value) if self._far(value) else value
+
     def logits(self, logits: Any, code: Any) -> Any:
-        return (self._bridge(logits) if self._far(logits) else logits), code
+        return self.beside(logits), code
 
     def gpu(self, logits: Any) -> Any:
         return not self._is_ours(logits)  # those on the CPU stay what they are

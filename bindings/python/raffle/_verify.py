@@ -73,6 +73,7 @@ def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tup
     workspace = None
     if kind.gpu(logits):
         params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream)
+        allow = kind.beside(allow)
     rows = kind.shape(logits)[0]
     tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
     accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")

@@ -186,3 +186,4 @@ def test_jax_is_never_told_stream_minus_one(monkeypatch):
     monkeypatch.setattr(kind, "_bridge", lambda value: "bridged", raising=False)
     assert kind.logits(Far(), -1) == ("bridged", -1)
     assert kind.cast(Far(), "int32") == ("bridged", "int32")
+    assert kind.beside(Far()) == "bridged" and kind.beside(None) is None

@@ -350,6 +350,9 @@ def test_jax(logits):
     drawn = raffle.sample(gpu, 0.8, 50, 0.9, seed=5)
     assert isinstance(drawn, jax.Array) and drawn.devices() == gpu.devices()
     assert drawn.tolist() == raffle.sample(logits, 0.8, 50, 0.9, seed=5).tolist()
+    mask = raffle.pack_mask(np.arange(VOCAB)[None] % 3 == np.arange(ROWS)[:, None] % 3)
+    drawn = raffle.sample(gpu, seed=5, allow=jax.device_put(mask, device))
+    assert drawn.tolist() == raffle.sample(logits, seed=5, allow=mask).tolist()
 
 
 def test_what_is_not_on_a_gpu_yet(logits):
