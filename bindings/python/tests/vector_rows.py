@@ -8,17 +8,19 @@ FILE = PROJECT / "tests/vectors/vectors.txt"
 COLUMNS = "kind row_seed vocab dtype temperature top_k top_p min_p flags allow seed position token row_flags".split()
 
 
+def case_of(columns):
+    """A line's first columns as a dictionary."""
+    case = dict(zip(COLUMNS, columns))
+    for name in ("temperature", "top_p", "min_p"):
+        case[name] = float.fromhex(case[name])
+    for name in ("row_seed", "vocab", "top_k", "flags", "allow", "seed", "position", "token", "row_flags"):
+        case[name] = int(case[name])
+    return case
+
+
 def cases():
-    """Every line of the file as a dictionary."""
-    for line in FILE.read_text().splitlines():
-        if line.startswith("#"):
-            continue
-        case = dict(zip(COLUMNS, line.split()))
-        for name in ("temperature", "top_p", "min_p"):
-            case[name] = float.fromhex(case[name])
-        for name in ("row_seed", "vocab", "top_k", "flags", "allow", "seed", "position", "token", "row_flags"):
-            case[name] = int(case[name])
-        yield case
+    """Every line of the file."""
+    return (case_of(line.split()) for line in FILE.read_text().splitlines() if not line.startswith("#"))
 
 
 def hashed(seed, index):
