@@ -116,7 +116,7 @@ raffle_status raffle_check_extra(const call *call, int64_t row, int64_t slot, ra
     return RAFFLE_OK;
 }
 
-static raffle_status check_report(const raffle_report *given, raffle_report *report, int64_t vocab, raffle_error *error) {
+static raffle_status check_report(const raffle_report *given, raffle_report *report, int64_t rows, int64_t vocab, raffle_error *error) {
     raffle_status status = TAKE(report, given, raffle_report);
     if (status) return status;
     if (report->point < RAFFLE_RAW || report->point > RAFFLE_FILTERED)
@@ -132,7 +132,7 @@ static raffle_status check_report(const raffle_report *given, raffle_report *rep
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "report.all_stride is %lld: a row has %lld tokens",
                            (long long)report->all_stride, (long long)vocab);
     if (!report->all_stride) report->all_stride = vocab;
-    return RAFFLE_OK;
+    return raffle_check_stride(rows, report->all_stride, "report.all_stride", error);
 }
 
 raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle_error *error) {
@@ -159,5 +159,5 @@ raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle
                            (long long)made->state.slots);
     if (made->result.report && !(plan->desc.flags & RAFFLE_PLAN_REPORT))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.report is set, but the plan lacks RAFFLE_PLAN_REPORT");
-    return made->result.report ? check_report(made->result.report, &made->report, made->vocab, error) : RAFFLE_OK;
+    return made->result.report ? check_report(made->result.report, &made->report, made->logits.rows, made->vocab, error) : RAFFLE_OK;
 }

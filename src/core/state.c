@@ -90,10 +90,9 @@ static raffle_status change(const raffle_state *state, const raffle_tokens *toke
     if (t->stride < 0) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "stride is %lld: must be 0 or more", (long long)t->stride);
     if (!t->stride) t->stride = 1;
     const int reads = action == STATE_PROMPT || action == STATE_ACCEPT || action == STATE_FORK;
-    int64_t extent;
     if (reads && t->rows && !t->token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "tokens.token is NULL");
-    if (reads && __builtin_mul_overflow(t->rows, t->stride * 4, &extent))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "stride is %lld: too large for %lld rows", (long long)t->stride, (long long)t->rows);
+    if (reads) status = raffle_check_stride(t->rows, t->stride, "stride", error);
+    if (status) return status;
     if (action == STATE_TRUNCATE && t->rows && !t->count) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "tokens.count is NULL");
     return (call.state.backend == RAFFLE_CUDA ? &raffle_backend_cuda : &raffle_backend_cpu)->change(&call, error);
 }

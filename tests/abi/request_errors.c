@@ -217,6 +217,8 @@ TEST(reports) {
     refused(RAFFLE_E_ARGUMENT, -1, "given_count");
     f.report.all_stride = VOCAB - 1;
     refused(RAFFLE_E_ARGUMENT, -1, "all_stride");
+    f.report.all_stride = INT64_MAX / 2; /* its rows would wrap around memory */
+    refused(RAFFLE_E_ARGUMENT, -1, "all_stride");
     f.report.size = 4;
     refused(RAFFLE_E_STRUCT, -1, "raffle_report");
 }
@@ -269,6 +271,8 @@ TEST(states) {
         t.rows = 2;
         t.stride = -1;
         change_refused(what, &f.state, &t, RAFFLE_E_ARGUMENT, -1, "stride");
+        t.stride = INT64_MAX / 2;
+        if (what == PROMPT || what == ACCEPT || what == FORK) change_refused(what, &f.state, &t, RAFFLE_E_ARGUMENT, -1, "stride");
         t.stride = 3;
         t.reserved = 1;
         change_refused(what, &f.state, &t, RAFFLE_E_STRUCT, -1, "reserved");

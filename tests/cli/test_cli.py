@@ -319,8 +319,10 @@ def test_terminal():
     check("\033[" in on_terminal(*arguments, env={"NO_COLOR": ""}), "colour on a terminal")
     check("\033[" not in on_terminal(*arguments, env={"NO_COLOR": "1"}), "no colour with NO_COLOR")
     check("\033[" not in on_terminal(*arguments, env={"TERM": "dumb"}), "no colour on a dumb terminal")
+    if QUICK:
+        return
     long = ["sample", SMOLLM, "--rows", "1", "--counts", "--isa", "scalar", "--top-k", "50", "--draws"]
-    for draws in (1000 * 4 ** n for n in range(7)):  # until it is long on this machine, too
+    for draws in (9000 * 4 ** n for n in range(5)):  # until it is long on this machine, too
         if shown := "%" in on_terminal(*long, str(draws)):
             break
     check(shown, "progress on a terminal")
@@ -353,15 +355,17 @@ def test_selftest():
 
 
 def test_bench():
+    refused("bench --csv into nowhere", Run("bench", "--csv", folder / "no/bench.csv"), "bench.csv", code=3)
+    for sizes in ["0", "2097153", "1,,2", "x", "1,2,3,4,5,6,7,8,9"]:
+        refused(f"bench --vocab {sizes}", Run("bench", "--vocab", sizes), "--vocab")
+    if QUICK:
+        return
     csv = folder / "bench.csv"
     run = Run("bench", "--quick", "--vocab", "1000,257", "--isa", "scalar", "--threads", 2, "--csv", csv)
     table = csv.read_text().splitlines() if csv.exists() else []
     good("bench", run, "greedy" in run.out, "log-softmax" in run.out, len(table) == 1 + (7 + 4) * 2 * 2)
     columns = {len(line.split(",")) - (line.count(", ")) for line in table}
     check(len(columns) == 1, "its CSV has as many columns in each line", str(columns))
-    refused("bench --csv into nowhere", Run("bench", "--csv", folder / "no/bench.csv"), "bench.csv", code=3)
-    for sizes in ["0", "2097153", "1,,2", "x", "1,2,3,4,5,6,7,8,9"]:
-        refused(f"bench --vocab {sizes}", Run("bench", "--vocab", sizes), "--vocab")
 
 
 def test_demo():
