@@ -315,12 +315,13 @@ typedef struct raffle_verified {
 
 /* Verifies the drafts of a batch. `logits` has one row per draft and one more per request; params.slot is [requests] or
  * NULL (request r uses entry r), position is that of the request's first row, and allow is [target rows]. A row that is
- * empty ends its request there, with RAFFLE_NO_TOKEN as the last token. launch.part divides requests. In errors, row is the
- * request. params.extra and state apply at every position as they would without drafts: histories go on with the drafts
- * before the row, along its path in a tree; so they do for drafts.params, with a state of its own or the same one. CPU; a
- * request then has at most 256 drafts, and drafts.params no XTC. CUDA: two
- * kernel launches, safe to capture; rows_max counts target rows and rows of draft logits; no draft probabilities yet;
- * an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT. */
+ * empty ends its request there, with RAFFLE_NO_TOKEN as the last token, or 0 with RAFFLE_EMPTY_IS_ZERO. launch.part divides
+ * requests. In errors, row is the request.
+ * CPU: params.extra and state apply at every position as they would without drafts: histories go on with the drafts before
+ * the row, along its path in a tree; so they do for drafts.params, with a state of its own or the same one. With a state a
+ * request has at most 256 drafts; drafts.params has no XTC.
+ * CUDA: two kernel launches, safe to capture; rows_max counts target rows and rows of draft logits; no draft probabilities
+ * yet; an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT. */
 RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                        const raffle_drafts *drafts, const raffle_verified *verified,
                                        const raffle_launch *launch, raffle_error *error);
