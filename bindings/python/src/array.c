@@ -96,6 +96,13 @@ const char *array_dtype_name(dl_dtype dtype, char *text, size_t bytes) {
     return text;
 }
 
+/* Another way may be open after an Exception; KeyboardInterrupt and its like are not ours to take. 0, or -1 with it. */
+static int error_clear(void) {
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+    PyErr_Clear();
+    return 0;
+}
+
 /* ---- __array_struct__ ------------------------------------------------------------------------------------- */
 
 /* What numpy's PyArrayInterface is, by its documentation. */
@@ -118,9 +125,8 @@ static int take_struct(PyObject *object, const char *name, array_view *view) {
     const array_struct *s = capsule && PyCapsule_IsValid(capsule, NULL) ? PyCapsule_GetPointer(capsule, NULL) : NULL;
     if (!s || s->two != 2 || !(s->flags & STRUCT_NATIVE) || s->ndim > ARRAY_NDIM_MAX ||
         !dtype_from_kind((Py_UCS4)s->kind, s->item_bytes, &view->dtype)) {
-        PyErr_Clear();
         Py_XDECREF(capsule);
-        return 0;
+        return error_clear();
     }
     view->keep = capsule;
     view->data = s->data;
@@ -344,9 +350,9 @@ static int take(PyObject *object, const char *name, int64_t stream, array_view *
         return status;
     }
     Py_XDECREF(interface);
-    PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "%s must be an array (DLPack, __cuda_array_interface__ or a buffer), not %R", name,
-                 (PyObject *)Py_TYPE(object));
+    if (error_clear()) return -1;
+    PyErr_Format(PyExc_TypeError, "%s must be an array (DLPack, __array_struct__, __cuda_array_interface__ or a buffer), not %R",
+                 name, (PyObject *)Py_TYPE(object));
     return -1;
 }
 

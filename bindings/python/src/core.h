@@ -30,9 +30,9 @@ typedef struct array_view {
     dl_managed_versioned *managed; /* the same from an exchange table, or NULL */
 } array_view;
 
-/* Borrows an array: DLPack, __cuda_array_interface__ or the buffer protocol. `stream` is what DLPack's stream argument
- * is for arrays of a GPU: the stream that will read (1: the default stream). 0, or -1 with an exception. `name` is for
- * its sentence. */
+/* Borrows an array: DLPack, __array_struct__, __cuda_array_interface__ or the buffer protocol. `stream` is what DLPack's
+ * stream argument is for arrays of a GPU: the stream that will read (1: the default stream). 0, or -1 with an exception.
+ * `name` is for its sentence. */
 int array_take(PyObject *object, const char *name, int64_t stream, array_view *view);
 void array_release(array_view *view);
 

@@ -133,6 +133,21 @@ def test_a_broken_exporter(capsule):
         raffle.sample(Broken())
 
 
+@pytest.mark.parametrize("attribute", ["__array_struct__", "__cuda_array_interface__"])
+def test_an_interrupt_is_not_swallowed(attribute):
+    def broken(error):
+        def get(self):
+            raise error
+
+        return type("Broken", (), {attribute: property(get)})()
+
+    for error in (KeyboardInterrupt, SystemExit):
+        with pytest.raises(error):
+            raffle.sample(broken(error))
+    with pytest.raises(TypeError, match="DLPack, __array_struct__, __cuda_array_interface__ or a buffer"):
+        raffle.sample(broken(ValueError))
+
+
 def test_devices_that_are_neither_cpu_nor_cuda():
     class Elsewhere:
         def __init__(self):
