@@ -1,5 +1,6 @@
 """What requests can ask for beyond temperature, top_k, top_p and min_p, and what can be told about a row."""
 import sys
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union
 
 from . import _core
@@ -59,6 +60,7 @@ class More(TypedDict, total=False):
 HISTORY = ("prompt_token_ids", "output_token_ids")
 _DEPTHS = {"logit_bias": 1, "allowed_token_ids": 1, "banned_token_ids": 1, "stop_token_ids": 1, "dry_sequence_breaker_ids": 1,
            "bad_words_token_ids": 2, "prompt_token_ids": 1, "output_token_ids": 1}  # of a value for one row; numbers: 0
+_HISTORY_MAX = 1 << 20  # RAFFLE_HISTORY_MAX
 REQUEST_FLAGS = 256 | 512  # those that only a request can have
 DIALECTS = {"vllm": 0, "openai": 1, "llama.cpp": 2}
 
@@ -125,8 +127,9 @@ def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, f
     if not given or not rows:
         return None, flags
     prompt, output = (_texts(name, given.pop(name), rows, one_row) if name in given else [] for name in HISTORY)
-    longest = max(map(len, prompt), default=0) + max(map(len, output), default=0)
+    longest = max((len(asked) + len(said) for asked, said in zip_longest(prompt, output, fillvalue=())), default=0)
     history_max = 1 << max(6, longest.bit_length()) if prompt or output else 0  # few plans for many lengths
+    history_max = min(history_max, max(longest, _HISTORY_MAX))
     made = _core.Requests(rows, vocab, history_max)
     split = {name: _per_row(name, value, rows) for name, value in given.items()}
     common = words({name: given[name] for name, value in split.items() if value is None})
@@ -143,7 +146,8 @@ def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, f
 
 def change(requests: Any, action: str, slot: int, tokens: Any) -> int:
     """Tokens become the slot's prompt, or are accepted as its output. How many they are."""
-    tokens = [tokens] if isinstance(tokens, int) else plain(tokens)
+    tokens = plain(tokens)
+    tokens = [tokens] if isinstance(tokens, int) else tokens
     requests.change(action, [slot], tokens or [0], [len(tokens)], max(len(tokens), 1))
     return len(tokens)
 

@@ -100,6 +100,7 @@ class Sampler:
             raise ValueError("history_max: there are no histories on a GPU so far")
         self._pool: Any = _OnGpu(slots, kind, like) if self._on_gpu else _OnCpu(slots, vocab, history_max)
         self._params, self._requests = self._pool.params, self._pool.requests  # whichever this device has
+        self._history_max = history_max
         self._after = 3 if history_max else 1  # positions advance; tokens are accepted
         self._free: List[int] = list(range(slots - 1, -1, -1))
         self._asked: List[Optional[Dict[str, Any]]] = [None] * slots  # what is not in the arrays; None: free
@@ -283,19 +284,38 @@ class Sampler:
                draft_params: Optional[Dict[str, Any]] = None, allow: Optional[Array] = None, logprobs: Optional[int] = None,
                logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", accept: bool = True) -> Verified:
         """raffle.verify() for drafts [requests, each] of these slots, on the CPU; request r belongs to slot[r] (None: to slot
-        r). Then positions advance by as many tokens as each emits, which go to the histories, unless `accept` is False."""
+        r). Then positions advance by as many tokens as each emits, which go to the histories, unless `accept` is False. For
+        that, histories need room for all drafts of a request and one token more, and no slot may be there twice."""
         if self._requests is None:
             raise ValueError("a sampler on a GPU does not verify: use raffle.verify, with arrays of parameters")
-        done = run_verify(logits, drafts, None, lambda requests, vocab: (self._requests, self.flags), flags=self.flags, first=None,
-                          draft_logits=draft_logits, draft_probs=draft_probs, draft_params=draft_params, parent=None, method=method,
-                          thresholds=(0.0, 0.0, 0.0), slot=slot, allow=allow, logprobs=logprobs, logprob_token_ids=logprob_token_ids,
-                          logprobs_mode=logprobs_mode, threads=self.threads, dtype=None, stream=None)
+
+        def ask(requests: int, vocab: int) -> Tuple[Any, int]:
+            if accept and self._after > 1:
+                self._check_room(range(requests) if slot is None else plain(slot), plain(drafts))
+            return self._requests, self.flags
+
+        done = run_verify(logits, drafts, None, ask, flags=self.flags, first=None, draft_logits=draft_logits, draft_probs=draft_probs,
+                          draft_params=draft_params, parent=None, method=method, thresholds=(0.0, 0.0, 0.0), slot=slot, allow=allow,
+                          logprobs=logprobs, logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, threads=self.threads,
+                          dtype=None, stream=None)
         slots = list(range(len(done.accepted))) if slot is None else plain(slot)
         if accept and self._after > 1:  # -1 ends a request's tokens
             self._requests.change("accept", slots, done.tokens.reshape(-1), None, done.tokens.shape[1])
         for one, count in zip(slots if accept else (), plain(done.accepted)):
             self._move(self._requests, one, count + 1)
         return done
+
+    def _check_room(self, slots: Any, drafts: List[List[int]]) -> None:
+        """Whether what verify() may emit can be accepted: afterwards, an error would lose what was drawn."""
+        seen = set()
+        for one, tokens in zip(slots if hasattr(slots, "__len__") else (), drafts):  # a number is refused later
+            length = len(self._histories(one).history(one)[0])
+            most = (tokens.index(-1) if -1 in tokens else len(tokens)) + 1
+            if one in seen:
+                raise ValueError(f"slot {one} is in this call twice")
+            seen.add(one)
+            if length + most > self._history_max:
+                raise ValueError(f"slot {one} has a history of {length} tokens: {most} more do not fit in {self._history_max}")
 
     def prepare(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                 out: Optional[Array] = None, stream: Optional[int] = None) -> _core.Call:

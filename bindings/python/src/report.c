@@ -32,14 +32,15 @@ static int array_of(report_arrays *r, const batch *b, PyObject *object, int whic
                      arrays[which].code == DL_INT ? "int32" : "float32");
         return -1;
     }
-    int32_t wide = arrays[which].per_line ? (int32_t)v->shape[v->ndim - 1] : 0, before = 0;
-    int whole = !arrays[which].count && wide; /* of the vocabulary */
+    int64_t wide = arrays[which].per_line ? v->shape[v->ndim - 1] : 0;
+    int whole = arrays[which].per_line && !arrays[which].count; /* of the vocabulary */
+    int32_t before = -1, count = (int32_t)wide;
     if (arrays[which].count) memcpy(&before, report + arrays[which].count, sizeof before);
-    if (!array_is_contiguous(v) || (before && before != wide) || (whole && wide != b->plan->desc.vocab)) {
+    if (!array_is_contiguous(v) || wide > INT32_MAX || (before >= 0 && before != wide) || (whole && wide != b->plan->desc.vocab)) {
         PyErr_Format(PyExc_ValueError, "%s must be contiguous, and as long as its neighbours", name);
         return -1;
     }
-    if (arrays[which].count) memcpy(report + arrays[which].count, &wide, sizeof wide);
+    if (arrays[which].count) memcpy(report + arrays[which].count, &count, sizeof count);
     memcpy(report + arrays[which].field, &v->data, sizeof v->data);
     return 0;
 }
@@ -53,7 +54,10 @@ int report_take(report_arrays *r, const batch *b, PyObject *object) {
         return -1;
     }
     r->report.point = (int32_t)PyLong_AsLong(PyTuple_GetItem(object, 0));
+    r->report.top_count = r->report.given_count = -1; /* not seen yet; 0 is a length */
     for (int i = 0; i < REPORT_ARRAYS && !PyErr_Occurred(); ++i) array_of(r, b, PyTuple_GetItem(object, 1 + i), i);
+    if (r->report.top_count < 0) r->report.top_count = 0;
+    if (r->report.given_count < 0) r->report.given_count = 0;
     return PyErr_Occurred() ? -1 : 0;
 }
 

@@ -298,7 +298,7 @@ static PyObject *requests_change(PyObject *self, PyObject *arguments) {
     t.token = p[1].data;
     t.count = p[2].data;
     t.stride = stride;
-    if (!status && ((t.count && p[2].count != t.rows) || (t.token && p[1].count < t.rows * stride))) {
+    if (!status && ((t.count && p[2].count != t.rows) || (t.token && t.rows && p[1].count / t.rows < (stride ? stride : 1)))) {
         PyErr_Format(PyExc_ValueError, "%lld slots have %lld tokens and %lld counts", (long long)t.rows, (long long)p[1].count,
                      (long long)p[2].count);
     }

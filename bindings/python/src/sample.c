@@ -162,6 +162,8 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
         PyErr_SetString(PyExc_RuntimeError, "a request has come that asks for more than those at the time of prepare(): prepare again");
         return NULL;
     }
+    int pooled = PyTuple_GetItem(call->arguments, 1) == Py_None; /* requests may have gone since prepare() */
+    if (pooled && requests_check(b->requests, b->params.slot, b->rows)) return NULL;
     call->running = 1;
     int status = call_draw(&call->call);
     call->running = 0;

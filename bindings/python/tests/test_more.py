@@ -241,6 +241,16 @@ def test_prepared_calls_have_them_too(logits, texts):
         assert call().tolist() == raffle.sample(logits, seed=9, position=position, **w).tolist()
 
 
+def test_histories_up_to_the_limit(logits):
+    """It is each row's own text that must fit, and all of the limit is there."""
+    limit, words = 2**20, dict(temperature=0, presence_penalty=1)
+    prompts, outputs = [[1] * (limit - 1), [1]], [[2], [2] * (limit - 1)]
+    long = raffle.sample(logits[:2], prompt_token_ids=prompts, output_token_ids=outputs, **words)
+    assert long.tolist() == raffle.sample(logits[:2], output_token_ids=[[2], [2]], **words).tolist()
+    with pytest.raises(ValueError, match="history_max is 1048577: must be 1 to 1048576"):
+        raffle.sample(logits[0], prompt_token_ids=prompts[0], output_token_ids=[2, 2], **words)
+
+
 # ---- what is wrong --------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("words, error, sentence", [
@@ -293,3 +303,25 @@ def test_logits_of_a_gpu():
     for words in (dict(), dict(banned_token_ids=[1]), dict(logprobs=1), dict(repetition_penalty=1.1, output_token_ids=[[1]])):
         with pytest.raises((ValueError, RuntimeError), match="CUDA|GPU|driver"):
             raffle.sample(Far(), seed=1, out=np.zeros(1, np.int32), **words)
+
+
+def test_arrays_of_a_report_have_room():
+    """raffle._core.sample is not for users, and yet: it does not write where an array has no room."""
+    from raffle import _core
+
+    def sample(rows, *arrays):
+        numbers = np.zeros(rows, F32), np.zeros(rows, np.int32), np.zeros(rows, F32)
+        _core.sample(np.zeros((rows, VOCAB), F32), (None, None, None, None, 1, 0), None, None, None, None, np.zeros(rows, np.int32), None,
+                     None, 0, -1, 0, 1, None, (0, *numbers, *arrays), 0)
+
+    memory = np.full(2 * VOCAB, 7, F32)
+    none, five = memory[:0].reshape(2, 0), np.zeros((2, 5), np.int32)
+    for arrays in ((None, None, None, None, None, none), (none.view(np.int32), five.view(F32), None, None, None, None),
+                   (five, none, None, None, None, None), (None, None, five, none, None, None),
+                   (None, None, none.view(np.int32), none, five, None)):
+        with pytest.raises(ValueError, match="must be contiguous, and as long as its neighbours"):
+            sample(2, *arrays)
+    assert (memory == 7).all()
+    with pytest.raises(ValueError, match="as long as its neighbours"):
+        sample(0, np.zeros((0, 2**32), np.int32), None, None, None, None, None)
+    sample(2, None, None, none.view(np.int32), none, none.view(np.int32), None)

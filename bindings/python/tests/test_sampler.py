@@ -165,6 +165,21 @@ def test_a_prepared_call_does_not_overlook_a_newcomer(logits):
         call()
 
 
+def test_a_prepared_call_does_not_draw_for_who_is_gone(logits):
+    for words in ({}, dict(vocab=VOCAB, history_max=8)):
+        sampler = raffle.Sampler(2, **words)
+        slots = [sampler.add(seed=s) for s in range(2)]
+        out = np.full(2, 9, np.int32)
+        calls = [sampler.prepare(logits[:2], out=out), sampler.prepare(logits[:2], slots[::-1], out=out)]
+        sampler.remove(slots[1])
+        for call in calls:
+            with pytest.raises(ValueError, match="slot 1 has no request"):
+                call()
+        assert out.tolist() == [9, 9] and sampler.get(slots[0])["position"] == 0
+        sampler.add(seed=5)
+        assert calls[0]().tolist() == raffle.sample(logits[:2], seed=[0, 5]).tolist()
+
+
 def test_fork_truncate_accept_reset(logits):
     sampler = raffle.Sampler(4, vocab=VOCAB, history_max=64)
     slot = sampler.add(**ASKED[0])
@@ -179,6 +194,9 @@ def test_fork_truncate_accept_reset(logits):
     assert sampler.history(slot) == (PROMPTS[0], text[:3]) and sampler.get(slot)["position"] == 3
     sampler.accept(slot, [9, 8, -1, 4])
     assert sampler.history(slot)[1] == [*text[:3], 9, 8] and sampler.get(slot)["position"] == 5
+    for one in (4, np.int64(4), np.array(4)):
+        sampler.accept(slot, one)
+    assert sampler.history(slot)[1] == [*text[:3], 9, 8, 4, 4, 4] and sampler.get(slot)["position"] == 8
     sampler.reset(slot)
     assert sampler.history(slot) == ([], []) and sampler.get(slot)["position"] == 0
     sampler.set_prompt(slot, PROMPTS[0])
@@ -324,6 +342,8 @@ def test_the_pool_itself_cannot_be_misused():
     pool = Requests(2, 10, 4)
     for call in (lambda: pool.change("shout", [0], [1], None, 1), lambda: pool.change("accept", [0, 1], [1], None, 1),
                  lambda: pool.change("accept", [0], [1, 2], [1, 1], 2), lambda: pool.change("truncate", [0], None, None, 0),
+                 lambda: pool.change("accept", [0, 1], np.array([1, 2], np.int32)[:1], None, 0),
+                 lambda: pool.change("accept", [0, 1], np.array([1, 2], np.int32)[:1], [0, 0], 2**62),
                  lambda: pool.change("accept", [2], [1], None, 1), lambda: pool.change("accept", [0], None, None, 1),
                  lambda: pool.change("accept", 0, [1], None, -1), lambda: pool.set(2, {}, -1, True), lambda: pool.set(0, {}, 7, True),
                  lambda: pool.set(0, {1: 2}, -1, True), lambda: pool.set(0, {"logit_bias": [1]}, -1, True),
@@ -370,3 +390,25 @@ def test_a_loop_with_drafts(logits):
     with pytest.raises(ValueError, match="slot 5 has no request"):
         twin.verify(rows, drafts, [5, *slots[1:]])
     assert [twin.get(s) for s in slots] == before
+
+
+def test_verify_refuses_before_it_draws(logits, monkeypatch):
+    """What cannot be accepted is not drawn: no request loses its tokens because of another."""
+    sampler = raffle.Sampler(3, vocab=VOCAB, history_max=6)
+    slots = [sampler.add(seed=s, presence_penalty=1) for s in range(3)]
+    sampler.accept(slots[1], [5, 5, 5, 5])
+    rows, drafts = np.stack([logits[:3]] * 3), np.full((3, 2), 7)
+    before = [sampler.get(s) for s in slots]
+    with monkeypatch.context() as m:
+        m.setattr("raffle._core.verify", lambda *a: pytest.fail("drawn"))
+        with pytest.raises(ValueError, match="slot 1 has a history of 4 tokens: 3 more do not fit in 6"):
+            sampler.verify(rows, drafts)
+        with pytest.raises(ValueError, match="slot 2 is in this call twice"):
+            sampler.verify(rows, drafts, np.array([0, 2, 2]))
+    with pytest.raises(ValueError, match="slot must have an entry per row"):
+        sampler.verify(rows[:1], drafts[:1], 0)
+    assert [sampler.get(s) for s in slots] == before
+    sampler.verify(rows, drafts, accept=False)
+    drafts[1, 1] = -1  # no draft: room for two is enough
+    done = sampler.verify(rows, drafts, slots)
+    assert sampler.history(1)[1] == [5, 5, 5, 5, *done.tokens[1, : done.accepted[1] + 1].tolist()]
