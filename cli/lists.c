@@ -56,12 +56,18 @@ static int read_all(id_list *list, list_form form, const char *text) {
     return 0;
 }
 
-/* The text itself, or that of the file that it names, with a closing zero; NULL: *code says why. */
+/* The text itself, or that of the file that it names, with a closing zero. NULL: *code says why. */
 static char *text_of(const char *text, exit_code *code) {
     file_bytes file = {text, strlen(text)};
     const int named = *text == '@';
     *code = named ? file_open(&file, text + 1) : EXIT_FINE;
     if (*code) return NULL;
+    if (memchr(file.bytes, 0, file.size)) {
+        complain("%s: a zero byte: not a list", text + 1);
+        file_close(&file);
+        *code = EXIT_USAGE;
+        return NULL;
+    }
     char *const copy = malloc(file.size + 1);
     if (copy) memcpy(copy, file.bytes, file.size);
     if (copy) copy[file.size] = 0;

@@ -230,6 +230,8 @@ static exit_code check(const options *o, const command_def *command) {
         complain("--out-dtype is bf16: .npy files have f32 and f16");
     else if (command->bit == SOFTMAX && !o->out && !o->kept)
         complain("--out is missing: where to write; try: raffle softmax --help");
+    else if (options_given(o, "logprobs") && o->request.logprobs < 0)
+        complain("--logprobs is %d: must be 0 to %d", (int)o->request.logprobs, RAFFLE_TOP_MAX);
     else if (o->counts && o->request.logprobs >= 0)
         complain("--counts and --logprobs do not go together");
     else if (options_given(o, "point") && o->request.logprobs < 0)

@@ -143,6 +143,7 @@ def test_logprobs():
     told = Run("sample", empty, "--logprobs", 1, "--json").json()["rows"][0]["tokens"][0]
     check(told == {"token": -1, "logprob": None, "rank": 0, "entropy": None, "top": []}, "of an empty row", str(told))
     refused("--logprobs 1025", Run(*base, "--logprobs", 1025), "logprobs", "1024")
+    refused("--logprobs -1", Run(*base, "--logprobs", -1), "--logprobs", "1024")
     refused("--logprobs some", Run(*base, "--logprobs", "some"), "--logprobs")
     refused("--logprobs and --counts", Run(*base, "--logprobs", 1, "--counts"), "--counts")
     refused("--point alone", Run(*base, "--point", "raw"), "--logprobs")
@@ -232,6 +233,7 @@ def test_wrong_requests():
             ("--penalty-window", 1.5, "--penalty-window"), ("--min-tokens-to-keep", -1, "min_tokens_to_keep")]:
         for command in [["sample"], ["explain"], ["softmax", "--out", OUT]]:
             refused(f"{command[0]} {option} {value!r}", Run(*command, path, option, value), part)
+    refused("a list with a zero byte", Run("sample", path, "--banned", f"@{file('zero.txt', b'1,2' + bytes(1) + b',x')}"), "zero byte")
     long = file("long.txt", b"0 " * (2**20 + 1))
     refused("a history that is too long", Run("sample", path, "--generated", f"@{long}"), "1048577 tokens")
     many = [argument for n in range(65) for argument in ("--seed", n)]
