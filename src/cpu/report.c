@@ -67,7 +67,7 @@ static void view_unfiltered(view *v, int point, const cpu_row *raw, const cpu_ro
 /* A token's logit, if it is kept; else -inf. */
 static float logit_of(const view *v, int32_t id) {
     float x[GROUP];
-    v->table->group[v->dtype](&v->row, id / GROUP, x);
+    v->table->group(&v->row, v->dtype, id / GROUP, x);
     return cut_keeps(v->kept, x[id % GROUP], id) ? x[id % GROUP] : MINUS_INF;
 }
 
@@ -79,15 +79,12 @@ static float log_of(const view *v, float x) {
 /* 1 + the kept tokens above x. */
 static int32_t rank_of(const view *v, float x) {
     const cut c = v->kept;
-    const float high = c.capped ? c.high : PLUS_INF;
     int32_t above = 0;
     for (int64_t g = 0; g < v->scratch->groups; ++g) {
         float y[GROUP];
         if (!(v->scratch->peak[g] > x && v->scratch->peak[g] >= c.low)) continue;
-        v->table->group[v->dtype](&v->row, g, y);
-        const int64_t ties = c.tie_last - g * GROUP; /* the last of the group's tokens at the cut that stays */
-        for (int j = 0; j < GROUP; ++j)
-            above += (y[j] > x) & ((y[j] > c.low) | ((y[j] == c.low) & (j <= ties))) & (y[j] <= high);
+        v->table->group(&v->row, v->dtype, g, y);
+        for (int j = 0; j < GROUP; ++j) above += (y[j] > x) & cut_keeps_branchless(c, y[j], (int32_t)g * GROUP + j);
     }
     return above + 1;
 }
@@ -143,7 +140,7 @@ static void top_of(const view *v, int32_t count, int32_t *token, float *log) {
     for (int64_t g = 0; !v->empty && g < s->groups; ++g) {
         float x[GROUP];
         if (!(s->peak[g] >= bound) || (f.count == count && !(s->peak[g] > f.entry[0].x))) continue;
-        v->table->group[v->dtype](&v->row, g, x);
+        v->table->group(&v->row, v->dtype, g, x);
         for (int32_t j = 0, first = (int32_t)(g * GROUP); j < GROUP; ++j)
             if (x[j] >= bound && cut_keeps(v->kept, x[j], first + j)) few_add(&f, x[j], first + j);
     }
@@ -171,7 +168,7 @@ static void tell(const raffle_report *r, const view *v, int64_t i, int32_t token
     const float x = any && (r->chosen || r->rank) ? logit_of(v, token) : MINUS_INF;
     if (r->chosen) r->chosen[i] = any ? log_of(v, x) : NOT_A_NUMBER;
     if (r->rank) r->rank[i] = any ? rank_of(v, x) : 0;
-    if (r->entropy) r->entropy[i] = v->empty ? NOT_A_NUMBER : v->table->entropy[v->dtype](&v->row, v->scratch, &v->told);
+    if (r->entropy) r->entropy[i] = v->empty ? NOT_A_NUMBER : v->table->entropy(&v->row, v->dtype, v->scratch, &v->told);
     if (r->top_count)
         top_of(v, r->top_count, r->top_token ? r->top_token + i * r->top_count : NULL, r->top ? r->top + i * r->top_count : NULL);
     for (int64_t n = i * r->given_count; n < (i + 1) * r->given_count; ++n) {

@@ -1,8 +1,11 @@
-/* row_report.h - what report.c asks of a row beside its token. Included by rows.c only. `kind` is a compile-time constant
- * everywhere. */
+/* row_report.h - what report.c asks of a row beside its token. Included by rows.c only. Compiled once: few groups are
+ * read, and the row's kind is looked at as they are. */
+
+static int kind_of(const cpu_row *row, int dtype) { return row->allow ? dtype | READ_ALLOW : dtype; }
 
 /* The tokens of group g to x[GROUP]: masked ones, NaN and what is behind the row are -inf. */
-RAFFLE_FN void group_read(const cpu_row *row, int64_t g, float *x, int kind) {
+static void group_read(const cpu_row *row, int dtype, int64_t g, float *x) {
+    const int kind = kind_of(row, dtype);
     for (int j = 0; j < GROUP; j += V_LANES) {
         int64_t i = g * GROUP + j;
         vf read = i < row->params.vocab ? read_group(row, i, 0, kind) : v_set(MINUS_INF);
@@ -11,7 +14,8 @@ RAFFLE_FN void group_read(const cpu_row *row, int64_t g, float *x, int kind) {
 }
 
 /* The sum of -p ln p of what an answer keeps, each in units of 2^-48, so that no order matters. */
-RAFFLE_FN float row_entropy(const cpu_row *row, const cpu_scratch *s, const answer *a, int kind) {
+static float row_entropy(const cpu_row *row, int dtype, const cpu_scratch *s, const answer *a) {
+    const int kind = kind_of(row, dtype);
     const cpu_target as_share = {.form = FORM_PROBABILITY}, as_log = {.form = FORM_LOG};
     const writing share = writing_make(row, s, a, &as_share), log = writing_make(row, s, a, &as_log);
     float p[GROUP], l[GROUP];
@@ -31,15 +35,3 @@ RAFFLE_FN float row_entropy(const cpu_row *row, const cpu_scratch *s, const answ
     }
     return (float)((double)sum * 0x1p-48);
 }
-
-#define DEFINE_REPORT(dtype, kind)                                                                                     \
-    static void group_read_##dtype(const cpu_row *row, int64_t g, float *x) {                                          \
-        if (row->allow) group_read(row, g, x, kind | READ_ALLOW);                                                      \
-        else group_read(row, g, x, kind);                                                                              \
-    }                                                                                                                  \
-    static float entropy_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a) {                          \
-        return row->allow ? row_entropy(row, s, a, kind | READ_ALLOW) : row_entropy(row, s, a, kind);                  \
-    }
-DEFINE_REPORT(f32, READ_F32)
-DEFINE_REPORT(f16, READ_F16)
-DEFINE_REPORT(bf16, READ_BF16)

@@ -109,11 +109,9 @@ static uint64_t list_weigh(const cpu_scratch *s, int64_t count, const weighing *
     return tickets_sum(s->list_t, count);
 }
 
-/* A listed token's tickets if a cut keeps it, else 0. Without branches: near the cut no one can guess them. */
+/* A listed token's tickets if a cut keeps it, else 0. */
 RAFFLE_FN uint64_t kept_tickets(const cpu_scratch *s, int64_t i, cut c) {
-    float x = s->list_x[i];
-    int keeps = ((x > c.low) | ((x == c.low) & (s->list_id[i] <= c.tie_last))) & cut_under(c, x);
-    return s->list_t[i] & (0 - (uint64_t)keeps);
+    return s->list_t[i] & (0 - (uint64_t)cut_keeps_branchless(c, s->list_x[i], s->list_id[i]));
 }
 
 /* The same of the listed tokens from `first` to before `end` together. */
@@ -424,6 +422,6 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     left_over,
     {copy_f32, copy_f16, copy_bf16},
     row_weighed,
-    {group_read_f32, group_read_f16, group_read_bf16},
-    {entropy_f32, entropy_f16, entropy_bf16},
+    group_read,
+    row_entropy,
 };

@@ -97,8 +97,8 @@ typedef struct cpu_table {
     void (*copy[3])(const cpu_row *row, float *to); /* to [vocab]: the logits, masked ones -inf */
     /* Of a row that was sampled last, with the same scratch. `best` is its largest logit. */
     uint64_t (*weighed)(const cpu_row *row, const cpu_scratch *scratch, float temperature, float best); /* its mass; 0: unknown */
-    void (*group[3])(const cpu_row *row, int64_t g, float *x); /* x [CPU_GROUP]: masked ones and NaN -inf */
-    float (*entropy[3])(const cpu_row *row, const cpu_scratch *scratch, const answer *answer); /* not for an empty row */
+    void (*group)(const cpu_row *row, int dtype, int64_t g, float *x); /* x [CPU_GROUP]: masked ones and NaN -inf */
+    float (*entropy)(const cpu_row *row, int dtype, const cpu_scratch *scratch, const answer *answer); /* not for an empty row */
 } cpu_table;
 
 extern const cpu_table raffle_table_one, raffle_table_avx2, raffle_table_avx512, raffle_table_neon;

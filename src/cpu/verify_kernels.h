@@ -33,10 +33,8 @@ RAFFLE_FN uint64_t tickets_row(const cpu_law *law, int64_t g, uint64_t *t, int k
     const cut c = law->cut;
     const uint32_t right = r.right < 32 ? r.right : 31, left = r.left;
     const uint64_t any = r.right < 32 ? ~0ull : 0; /* what is shifted out altogether */
-    const int64_t ties = c.tie_last - g * GROUP; /* the last of the group's tokens at the cut that stays */
-    const float high = c.capped ? c.high : PLUS_INF;
     for (int j = 0; j < GROUP; ++j) {
-        int keeps = ((x[j] > c.low) | ((x[j] == c.low) & (j <= ties))) & (x[j] <= high);
+        int keeps = cut_keeps_branchless(c, x[j], (int32_t)g * GROUP + j);
         t[j] = ((uint64_t)(weight[j] >> right) << left) & any & (0 - (uint64_t)keeps);
         sum += t[j];
     }

@@ -85,6 +85,11 @@ RAFFLE_FN int cut_keeps(cut c, float x, int64_t id) {
     return (x > c.low || (x == c.low && id <= c.tie_last)) && cut_under(c, x);
 }
 
+/* The same without branches, which near a cut no one can guess. */
+RAFFLE_FN int cut_keeps_branchless(cut c, float x, int32_t id) {
+    return ((x > c.low) | ((x == c.low) & (id <= c.tie_last))) & (!c.capped | (x <= c.high));
+}
+
 /* Tokens with low < logit <= high: in the backend's list if there is room (`complete`), and how many there are,
  * what they weigh and their range in any case; and the amount of all tokens above. */
 typedef struct listing {

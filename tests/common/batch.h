@@ -34,16 +34,10 @@ typedef struct runner {
     raffle_launch launch;
 } runner;
 
-static inline runner runner_make_for(int dtype, int64_t vocab, raffle_isa isa, int flags, int64_t history_max) {
+static inline runner runner_open(const raffle_plan_desc *desc) {
     runner r = {NULL, raffle_launch_init()};
     raffle_error error = raffle_error_init();
-    raffle_plan_desc desc = raffle_plan_desc_init();
-    desc.dtype = dtype;
-    desc.vocab = vocab;
-    desc.isa = isa;
-    desc.flags = flags;
-    desc.history_max = history_max;
-    if (raffle_plan_create(&desc, &r.plan, &error)) {
+    if (raffle_plan_create(desc, &r.plan, &error)) {
         fprintf(stderr, "raffle_plan_create: %s\n", error.text);
         abort();
     }
@@ -51,6 +45,16 @@ static inline runner runner_make_for(int dtype, int64_t vocab, raffle_isa isa, i
     r.launch.workspace = test_alloc(r.launch.workspace_bytes);
     memset(r.launch.workspace, 0xa7, r.launch.workspace_bytes);
     return r;
+}
+
+static inline runner runner_make_for(int dtype, int64_t vocab, raffle_isa isa, int flags, int64_t history_max) {
+    raffle_plan_desc desc = raffle_plan_desc_init();
+    desc.dtype = dtype;
+    desc.vocab = vocab;
+    desc.isa = isa;
+    desc.flags = flags;
+    desc.history_max = history_max;
+    return runner_open(&desc);
 }
 
 static inline runner runner_make(int dtype, int64_t vocab, raffle_isa isa) {

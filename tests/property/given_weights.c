@@ -9,18 +9,12 @@
 enum { VOCAB_LARGE = 6000 };
 
 static runner plan_of(int dtype, int64_t vocab, raffle_isa isa) {
-    runner r = {NULL, raffle_launch_init()};
-    raffle_error error = raffle_error_init();
     raffle_plan_desc desc = raffle_plan_desc_init();
     desc.dtype = dtype;
     desc.vocab = vocab;
     desc.isa = isa;
     desc.input = RAFFLE_PROBS;
-    CHECK(raffle_plan_create(&desc, &r.plan, &error) == RAFFLE_OK, "%s", error.text);
-    r.launch.workspace_bytes = raffle_plan_workspace(r.plan);
-    r.launch.workspace = test_alloc(r.launch.workspace_bytes);
-    memset(r.launch.workspace, 0xa7, r.launch.workspace_bytes);
-    return r;
+    return runner_open(&desc);
 }
 
 static void batch_weights(batch *b, test_random *r, int64_t vocab) {
@@ -90,6 +84,23 @@ TEST(tokens_of_weights) {
     }
 }
 
+/* What a batch becomes: to [rows, vocab]. No seed is needed. */
+typedef enum form { RENORMALISED, LOGARITHM, MASKED } form;
+static void weights_write(const batch *b, raffle_isa isa, form form, float *to) {
+    runner own = plan_of(b->dtype, b->vocab, isa);
+    raffle_params params = batch_params(b);
+    raffle_logits logits = logits_of(b);
+    raffle_output o = raffle_output_init();
+    raffle_error error = raffle_error_init();
+    params.temperature = NULL;
+    params.seed = params.position = NULL;
+    o.data = to;
+    o.flags = form == LOGARITHM ? RAFFLE_LOG : 0;
+    CHECK((form == MASKED ? raffle_mask : raffle_softmax)(own.plan, &logits, &params, &o, &own.launch, &error) == RAFFLE_OK, "%s",
+          error.text);
+    runner_free(own);
+}
+
 /* Renormalised probabilities: the oracle's bits, and x / sum over the kept tokens in long double. */
 TEST(weights_renormalised) {
     test_random r = {22};
@@ -101,17 +112,8 @@ TEST(weights_renormalised) {
         uint8_t *kept = test_alloc((size_t)b.vocab);
         for (int i = 0; i < ISA_COUNT; ++i) {
             if (!raffle_isa_available(every_isa[i])) continue;
-            runner own = plan_of(b.dtype, b.vocab, every_isa[i]);
-            raffle_params params = batch_params(&b);
-            raffle_logits logits = logits_of(&b);
-            raffle_output o = raffle_output_init();
-            raffle_error error = raffle_error_init();
-            params.temperature = NULL;
-            params.seed = params.position = NULL;
-            o.data = got;
-            CHECK(raffle_softmax(own.plan, &logits, &params, &o, &own.launch, &error) == RAFFLE_OK, "%s", error.text);
-            o.data = masked;
-            CHECK(raffle_mask(own.plan, &logits, &params, &o, &own.launch, &error) == RAFFLE_OK, "%s", error.text);
+            weights_write(&b, every_isa[i], RENORMALISED, got);
+            weights_write(&b, every_isa[i], MASKED, masked);
             for (int64_t row = 0; row < b.rows; ++row) {
                 oracle_case c = case_of(&b, row);
                 oracle_answer a = oracle_sample(&c, kept, NULL);
@@ -137,7 +139,6 @@ TEST(weights_renormalised) {
                     batch_print(&b, row);
                 }
             }
-            runner_free(own);
         }
         free(wanted);
         free(got);
@@ -157,15 +158,7 @@ TEST(logarithms_of_weights) {
         uint8_t *kept = test_alloc((size_t)b.vocab);
         for (int i = 0; i < ISA_COUNT; ++i) {
             if (!raffle_isa_available(every_isa[i])) continue;
-            runner own = plan_of(b.dtype, b.vocab, every_isa[i]);
-            raffle_params params = batch_params(&b);
-            raffle_logits logits = logits_of(&b);
-            raffle_output o = raffle_output_init();
-            raffle_error error = raffle_error_init();
-            params.temperature = NULL;
-            o.data = got;
-            o.flags = RAFFLE_LOG;
-            CHECK(raffle_softmax(own.plan, &logits, &params, &o, &own.launch, &error) == RAFFLE_OK, "%s", error.text);
+            weights_write(&b, every_isa[i], LOGARITHM, got);
             for (int64_t row = 0; row < b.rows; ++row) {
                 oracle_case c = case_of(&b, row);
                 oracle_answer a = oracle_sample(&c, kept, NULL);
@@ -183,7 +176,6 @@ TEST(logarithms_of_weights) {
                     batch_print(&b, row);
                 }
             }
-            runner_free(own);
         }
         free(wanted);
         free(got);
