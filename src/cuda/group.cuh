@@ -28,29 +28,35 @@ struct device_row {
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
 struct type_f32 {
-    enum { BYTES = 4 };
+    enum { BYTES = 4, REQUESTED = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
-    enum { BYTES = 2 };
+    enum { BYTES = 2, REQUESTED = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
-    enum { BYTES = 2 };
+    enum { BYTES = 2, REQUESTED = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
-    enum { BYTES = stored::BYTES };
+    enum { BYTES = stored::BYTES, REQUESTED = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
     }
     static __device__ __forceinline__ float value(uint32_t bits) { return prepare(stored::value(bits)); }
     static __device__ __forceinline__ float one(const char *p) { return prepare(stored::one(p)); }
+};
+
+/* Logits of calls with a raffle_extra or a raffle_report: what these add is compiled where REQUESTED is 1 only, so that
+ * kernels of other calls stay as small as they are. */
+template <class stored> struct requested : stored {
+    enum { REQUESTED = 1 };
 };
 
 /* Maximum that is NaN if either is, and then the positive one, whose key is the largest. */
@@ -70,6 +76,7 @@ __device__ __forceinline__ float max_or_nan(float a, float b) {
 template <class type> struct lane_raw {
     uint4 word[type::BYTES / 2]; /* 2-byte logits: 1, f32: 2 */
 };
+template <class type> struct lane_raw<requested<type>> : lane_raw<type> {};
 
 /* Position in the group of a lane's j-th token. */
 template <class type> __device__ __forceinline__ int lane_token(bool wide, int lane, int j) {

@@ -34,7 +34,15 @@ struct sample_args {
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
     row_state *state;   /* [rows] 0 between calls */
+    /* kernels of requested<type> only */
+    const raffle_extra *extra; /* [slots] or NULL */
+    raffle_state pool;         /* memory NULL: none */
+    slot_layout layout;        /* of its slots */
+    raffle_report report;      /* if has_report */
+    bool has_report;
 };
+typedef void (*sample_function)(sample_args);
+extern const sample_function sample_requested[3]; /* by dtype, extra.cu */
 
 template <class type> __device__ __forceinline__ device_row row_make(const sample_args &a, int64_t row) {
     device_row r;

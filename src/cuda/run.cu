@@ -13,13 +13,11 @@ cudaError_t verify_launch(const verify_args *a, int dtype, cudaStream_t stream);
 
 enum { GRID_HIGH = 65535 }; /* most rows along the second side of a grid */
 
-typedef void (*sample_function)(sample_args);
-
 /* What plan creation learns about the device. */
 struct device_state {
     int device, processors;
     char name[64];
-    sample_function kernel;
+    sample_function kernel, requested; /* requested: of calls with extras or a report */
 };
 
 static const char *const dtype_name[] = {"f32", "f16", "bf16"};
@@ -105,6 +103,7 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     /* Loads the kernel now, and shows whether this build has code for this GPU. */
     cudaFuncAttributes attributes;
     code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
+    if (code == cudaSuccess && plan->desc.flags) code = cudaFuncGetAttributes(&attributes, sample_requested[plan->desc.dtype]);
     if (code == cudaSuccess) code = write_prepare(&plan->desc, properties.major);
     if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
     device_state *state = (device_state *)malloc(sizeof *state);
@@ -113,6 +112,7 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     state->processors = properties.multiProcessorCount;
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
     state->kernel = kernels[plan->desc.dtype];
+    state->requested = sample_requested[plan->desc.dtype];
     sample_args unused;
     verify_args unused_too;
     plan->state = state;
@@ -159,6 +159,11 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     a.empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
     a.token = call->result.token;
     a.row_flags = call->result.row_flags;
+    a.extra = p->extra;
+    a.pool = call->state;
+    a.layout = call->layout;
+    a.report = call->report;
+    a.has_report = call->result.report != NULL;
     if (!a.rows) return RAFFLE_OK;
     const uint32_t parts = parts_choose(a.rows, a.groups, state->processors);
     a.part = (int32_t)((a.groups + parts - 1) / parts);
@@ -167,8 +172,8 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     void *parameters[] = {&a};
-    cudaError_t code = cudaLaunchKernel((const void *)state->kernel, grid, dim3(BLOCK_THREADS), parameters, 0,
-                                        call->launch.stream);
+    const sample_function kernel = a.extra || a.has_report ? state->requested : state->kernel;
+    cudaError_t code = cudaLaunchKernel((const void *)kernel, grid, dim3(BLOCK_THREADS), parameters, 0, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 

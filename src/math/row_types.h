@@ -11,10 +11,10 @@ enum { RULE_NO_TOKEN = -1 };
 
 /* In place of a temperature: the row's values are weights themselves, not logits. */
 #define LINEAR_TEMPERATURE (-1.0f)
-/* Whether the backend has the loops for the filters of a raffle_extra. One that has not refuses it. */
-#if defined(__CUDACC__)
+/* Whether rows may have the filters of a raffle_extra. Kernels of calls without one leave them out. */
+#if !defined(CUT_MORE) && defined(__CUDACC__)
 #define CUT_MORE 0
-#else
+#elif !defined(CUT_MORE)
 #define CUT_MORE 1
 #endif
 
