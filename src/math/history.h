@@ -5,7 +5,7 @@
 
 #include "scalar.h"
 
-enum { HISTORY_FULL = 1 }; /* a flag of a slot: tokens came for which there was no room */
+enum { HISTORY_LOST = 1 }; /* a flag of a slot: a GPU could not do what a call asked of it, so tokens are missing or too many */
 enum { ENTRY_BITS = 21, INDEX_FREE = -1 };
 
 typedef struct history_head {
