@@ -4,6 +4,7 @@
 
 #include "args.h"
 #include "edit.h"
+#include "extra_rules.h"
 
 /* ---- workspace ------------------------------------------------------------------------------------- */
 
@@ -96,24 +97,14 @@ static void ban(float *x, const int32_t *ids, int32_t count) {
 
 /* The last token of each sequence whose other tokens end the history. */
 static void ban_words(float *x, const raffle_extra *e, const said *h) {
-    const int32_t *word = e->bad_words, *end = word + e->bad_words_count;
-    while (word < end) {
-        int32_t before = 0;
-        while (word[before + 1] >= 0) ++before;
-        if (before <= h->length && !memcmp(word, h->token + h->length - before, (size_t)before * sizeof *word))
-            x[word[before]] = MINUS_INF;
-        word += before + 2;
-    }
+    for (int32_t i = 0; i < e->bad_words_count; ++i)
+        if (e->bad_words[i] < 0 && word_ready(e->bad_words, i, h->token, h->length)) x[e->bad_words[i - 1]] = MINUS_INF;
 }
 
 /* Whatever followed the last n - 1 tokens when they were said before. */
 static void ban_ngrams(float *x, int32_t n, const said *h) {
-    int32_t before = n - 1, last = h->length - n; /* the last place where n tokens fit */
-    const int32_t *end = h->token + h->length - before;
-    for (int32_t i = 0; i <= last; ++i) {
-        if (before && h->token[i + before - 1] != end[before - 1]) continue;
-        if (!memcmp(h->token + i, end, (size_t)before * sizeof *end)) x[h->token[i + before]] = MINUS_INF;
-    }
+    for (int32_t i = 0; i <= h->length - n; ++i) /* n tokens fit */
+        if (ends_with(h->token, h->length, h->token + i, n - 1)) x[h->token[i + n - 1]] = MINUS_INF;
 }
 
 static void penalise(float *x, const raffle_extra *e, const said *h) {
@@ -127,37 +118,19 @@ static void penalise(float *x, const raffle_extra *e, const said *h) {
     }
 }
 
-static int listed(const int32_t *ids, int32_t count, int32_t id) {
-    int32_t low = 0, high = count;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (ids[middle] < id) low = middle + 1;
-        else high = middle;
-    }
-    return low < count && ids[low] == id;
-}
-
-/* How many tokens up to h[i] are the last ones of h[length] too, without a breaker among them. */
-static int32_t repeated(const int32_t *h, int32_t length, int32_t i, const raffle_extra *e) {
-    int32_t same = 1;
-    for (; same < DRY_LENGTH_MAX && same <= i && h[i - same] == h[length - 1 - same]; ++same)
-        if (listed(e->breaker, e->breaker_count, h[i - same])) break;
-    return same;
-}
-
 /* DRY: for each token that would lengthen a repetition, the longest one. */
 static void dry(float *x, const raffle_extra *e, const said *h, const edit_scratch *s) {
     const int32_t allowed = e->dry_allowed ? e->dry_allowed : 2;
     const int32_t first = e->dry_range && e->dry_range < h->length ? h->length - e->dry_range : 0;
     const int32_t *token = h->token + first, length = h->length - first;
     const float base = e->dry_base == 0.0f ? 1.75f : e->dry_base;
-    if (length < 2 || listed(e->breaker, e->breaker_count, token[length - 1])) return;
+    if (length < 2 || ids_find(e->breaker, e->breaker_count, token[length - 1]) >= 0) return;
     history_head head;
     history longest = {0};
     for (int32_t i = 0; i + 1 < length; ++i) {
         if (token[i] != token[length - 1]) continue;
-        int32_t next = token[i + 1], same = repeated(token, length, i, e);
-        if (same < allowed || listed(e->breaker, e->breaker_count, next)) continue;
+        int32_t next = token[i + 1], same = dry_length(token, length, i, e->breaker, e->breaker_count);
+        if (same < allowed || ids_find(e->breaker, e->breaker_count, next) >= 0) continue;
         if (!longest.entry) longest = table_make(s, &head, length);
         history_count(&longest, next, 0);
         uint64_t *entry = &longest.entry[longest.index[history_find(&longest, next)]];
@@ -171,13 +144,9 @@ static void dry(float *x, const raffle_extra *e, const said *h, const edit_scrat
 
 /* ---- a row ------------------------------------------------------------------------------------------- */
 
-static int penalised(const raffle_extra *e) {
-    return (e->repetition != 0.0f && e->repetition != 1.0f) || e->frequency != 0.0f || e->presence != 0.0f;
-}
-
 int raffle_edits(const raffle_extra *e) {
     return e->bias_count || e->banned_count || e->allowed_count || e->bad_words_count || (e->min_tokens && e->stop_count) ||
-           e->no_repeat_ngram || e->dry_multiplier != 0.0f || penalised(e);
+           e->no_repeat_ngram || e->dry_multiplier != 0.0f || extra_penalises(e);
 }
 
 /* The allowed ids as bits, less what the row's own mask forbids. */
@@ -205,7 +174,7 @@ void raffle_prepare(const call *call, const cpu_table *table, int dtype, int64_t
     if (e->bad_words_count) ban_words(x, e, &h);
     if (e->no_repeat_ngram) ban_ngrams(x, e->no_repeat_ngram, &h);
     for (int32_t i = 0; i < e->bias_count; ++i) x[e->bias_id[i]] = edit_bias(x[e->bias_id[i]], e->bias[i]);
-    if (penalised(e)) {
+    if (extra_penalises(e)) {
         said_count(&h, e->penalty_window, tail.count != 0, s);
         penalise(x, e, &h);
     }

@@ -38,8 +38,7 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
 static row_filters filters_of(const raffle_extra *e) {
     row_filters none = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0};
     if (!e) return none;
-    row_filters f = {e->top_n_sigma, e->epsilon, e->eta, e->typical_p, e->xtc_probability, e->xtc_threshold, e->keep_least};
-    if (f.xtc_threshold == 0.0f) f.xtc_threshold = 0.1f;
+    row_filters f = ROW_FILTERS(e);
     return f;
 }
 

@@ -1,5 +1,5 @@
 /* edit.h - how a request edits a logit: each formula as a fixed sequence of correctly rounded operations. A token
- * that is out (-inf or NaN) stays what it is. docs/determinism.md, section 1. */
+ * that is out (-inf or NaN) stays what it is. And which tokens the history makes it edit. docs/determinism.md, section 1. */
 #ifndef RAFFLE_MATH_EDIT_H
 #define RAFFLE_MATH_EDIT_H
 
@@ -41,5 +41,42 @@ RAFFLE_FN float dry_penalty(float multiplier, float base, int32_t length, int32_
 }
 
 RAFFLE_FN float edit_dry(float x, float penalty) { return edit_out(x) ? x : x - penalty; }
+
+/* ---- looking back: token[0 .. length-1] is the history --------------------------------------------------- */
+
+/* Where an ascending list has an id; -1: nowhere. */
+RAFFLE_FN int32_t ids_find(const int32_t *ids, int32_t count, int32_t id) {
+    int32_t low = 0, high = count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (ids[middle] < id) low = middle + 1;
+        else high = middle;
+    }
+    return low < count && ids[low] == id ? low : -1;
+}
+
+/* Whether the history ends with `count` tokens. */
+RAFFLE_FN int ends_with(const int32_t *token, int32_t length, const int32_t *tokens, int32_t count) {
+    int32_t same = 0;
+    if (count > length) return 0;
+    while (same < count && token[length - 1 - same] == tokens[count - 1 - same]) ++same;
+    return same == count;
+}
+
+/* Whether a word of bad_words, whose end is words[end] and whose last token words[end - 1], would be said by that token. */
+RAFFLE_FN int word_ready(const int32_t *words, int32_t end, const int32_t *token, int32_t length) {
+    int32_t first = end - 1;
+    while (first > 0 && words[first - 1] >= 0) --first;
+    return ends_with(token, length, words + first, end - 1 - first);
+}
+
+/* How many tokens up to token[i] are the last ones of the history too, without a breaker among them. token[i] is its last
+ * token, and no breaker. */
+RAFFLE_FN int32_t dry_length(const int32_t *token, int32_t length, int32_t i, const int32_t *breaker, int32_t breakers) {
+    int32_t same = 1;
+    for (; same < DRY_LENGTH_MAX && same <= i && token[i - same] == token[length - 1 - same]; ++same)
+        if (ids_find(breaker, breakers, token[i - same]) >= 0) break;
+    return same;
+}
 
 #endif

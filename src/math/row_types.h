@@ -23,6 +23,10 @@ typedef struct row_filters {
     float top_n_sigma, epsilon, eta, typical_p, xtc_probability, xtc_threshold;
     int32_t keep_least;
 } row_filters;
+/* Those of a raffle_extra, as an initialiser. */
+#define ROW_FILTERS(e)                                                                                                 \
+    {(e)->top_n_sigma, (e)->epsilon, (e)->eta, (e)->typical_p, (e)->xtc_probability,                                   \
+     (e)->xtc_threshold == 0.0f ? 0.1f : (e)->xtc_threshold, (e)->keep_least}
 
 typedef struct row_params {
     float temperature, top_p, min_p; /* temperature: or LINEAR_TEMPERATURE */
