@@ -320,8 +320,8 @@ typedef struct raffle_verified {
  * CPU: params.extra and state apply at every position as they would without drafts: histories go on with the drafts before
  * the row, along its path in a tree; so they do for drafts.params, with a state of its own or the same one. With a state a
  * request has at most 256 drafts; drafts.params has no XTC.
- * CUDA: two kernel launches, safe to capture; rows_max counts target rows and rows of draft logits; no draft probabilities
- * yet; an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT. */
+ * CUDA: two kernel launches, safe to capture; rows_max counts target rows and rows of draft logits or probabilities;
+ * extra, state and report are refused so far; an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT. */
 RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                        const raffle_drafts *drafts, const raffle_verified *verified,
                                        const raffle_launch *launch, raffle_error *error);

@@ -76,6 +76,8 @@ static raffle_status take_distribution(const raffle_plan *plan, verify_call *c, 
         if (status) return status;
         if (p->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_probabilities.reserved is not 0");
         if (p->rows && !p->data) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafts.probabilities.data is NULL");
+        if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)p->data % 4)
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafts.probabilities.data is not aligned to its elements, as CUDA needs it");
         if (!p->row_stride) p->row_stride = plan->desc.vocab;
         rows = p->rows;
         status = raffle_check_stride(rows, p->row_stride, "drafts.probabilities.row_stride", error);

@@ -171,6 +171,11 @@ __device__ __forceinline__ float raw_peak(const lane_raw<type_f16> &raw) {
     a = __hmax2_nan(a, b);
     return max_or_nan(__low2float(a), __high2float(a));
 }
+template <class stored> __device__ __forceinline__ float raw_peak(const lane_raw<type_probs<stored>> &raw) {
+    float x[LANE_TOKENS];
+    raw_values(raw, x);
+    return lane_peak(x);
+}
 
 /* Bit j: the lane's j-th token of a whole group is allowed. */
 template <class type> __device__ __forceinline__ uint32_t lane_allow(const device_row &row, int g, int lane) {

@@ -53,10 +53,22 @@ template <class type> __device__ __forceinline__ device_row row_make(const sampl
     return r;
 }
 
+/* What the first reading of a row has to leave behind; where, is up to the caller. */
+__device__ __forceinline__ records records_make(const row_params &p) {
+    const rules r = rules_make(&p);
+    const bool filters = r.top_k || r.top_p || r.min_p_first || r.min_p_last;
+    records to = {};
+    to.greedy = r.greedy;
+    to.weights = !r.greedy && (!filters || r.row_mass);
+    if (to.weights) to.by = scale_make(filters ? r.filter_temperature : p.temperature);
+    to.weights = to.weights && !to.by.flat;
+    to.pieces = filters || !to.weights;
+    return to;
+}
+
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
 __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, const device_row &logits, row_job *k) {
     const int64_t slot = a.slot ? a.slot[row] : row;
-    records to = {};
     row_params p = {};
     bool valid = slot >= 0 && slot < a.slots;
     if (valid) {
@@ -71,13 +83,7 @@ __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, cons
         p.vocab = a.vocab;
         valid = p.temperature >= 0.0f && p.top_p == p.top_p && p.min_p == p.min_p;
     }
-    const rules r = rules_make(&p);
-    const bool filters = r.top_k || r.top_p || r.min_p_first || r.min_p_last;
-    to.greedy = r.greedy;
-    to.weights = !r.greedy && (!filters || r.row_mass);
-    if (to.weights) to.by = scale_make(filters ? r.filter_temperature : p.temperature);
-    to.weights = to.weights && !to.by.flat;
-    to.pieces = filters || !to.weights;
+    records to = records_make(p);
     to.peak = a.peak + row * a.groups * PIECES;
     to.mass = a.mass + row * a.groups;
     if (threadIdx.x == 0) {
@@ -143,7 +149,7 @@ struct block_part {
     int64_t row;
     int first, end;
 };
-__device__ __forceinline__ block_part part_make(const sample_args &a) {
+template <class args> __device__ __forceinline__ block_part part_make(const args &a) {
     block_part p;
     uint32_t x, y, z, high;
     asm volatile("mov.u32 %0, %%ctaid.x; mov.u32 %1, %%ctaid.y; mov.u32 %2, %%ctaid.z; mov.u32 %3, %%nctaid.y;"
@@ -154,8 +160,8 @@ __device__ __forceinline__ block_part part_make(const sample_args &a) {
     return p;
 }
 
-/* Reads the block's part. Returns whether there was a NaN. */
-template <class type> __device__ __forceinline__ bool part_read(const sample_args &a, row_job *k) {
+/* Reads the block's part, of a batch that row_make and job_read know. Returns whether there was a NaN. */
+template <class type, class args> __device__ __forceinline__ bool part_read(const args &a, row_job *k) {
     const int warp = threadIdx.x / WARP;
     flight<type> f;
     bool plain, nan = false;
@@ -176,6 +182,13 @@ template <class type> __device__ __forceinline__ bool part_read(const sample_arg
     return __syncthreads_or(nan);
 }
 
+/* The best token that the warps of a block have found, of a greedy row. */
+__device__ __forceinline__ uint64_t block_best(const row_job &k) {
+    uint64_t best = 0;
+    for (int i = 0; i < BLOCK_WARPS; ++i) best = max(best, k.best_of_warp[i]);
+    return best;
+}
+
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) sample_kernel(const __grid_constant__ sample_args a) {
     __shared__ work<type> k;
@@ -185,10 +198,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
         row_state *state = a.state + p.row;
-        uint64_t best = 0;
-        if (k.to.greedy)
-            for (int i = 0; i < BLOCK_WARPS; ++i) best = max(best, k.best_of_warp[i]);
-        last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, best, nan);
+        last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, k.to.greedy ? block_best(k) : 0, nan);
         if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
             const uint64_t most = __ldcg(&state->best);
             if (k.valid) row_report(a, p.row, key_token(most), key_logit(most));
@@ -217,6 +227,35 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         most = k.row_best;
     }
     if (threadIdx.x == 0) row_report(a, part_make(a).row, token, most);
+}
+
+/* ---- the grid, on the host --------------------------------------------------------------------------- */
+
+/* Blocks per row. Few rows: as many as the GPU holds at once, or half of that where warps would have one group each, as
+ * long as they have one. Many rows: the number that leaves the fewest places empty in the last round. */
+static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
+    const int64_t places = (int64_t)processors * BLOCKS_PER_SM, most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
+    int64_t once = places / rows; /* parts of a single round */
+    if (groups < 2 * BLOCK_WARPS * once) once = places / 2 / rows;
+    if (once >= most) return (uint32_t)most;
+    if (once * rows * 8 >= places * 7 || once > 16) return (uint32_t)once;
+    int64_t best = 1;
+    double best_use = 0.0;
+    for (int64_t parts = 1; parts <= most && parts <= 16; ++parts) {
+        const int64_t blocks = rows * parts, rounds = (blocks + places - 1) / places;
+        const double use = (double)blocks / (double)(rounds * places) - 0.01 * (double)rounds;
+        if (use > best_use) best = parts, best_use = use;
+    }
+    return (uint32_t)best;
+}
+
+/* The grid of a batch for part_make, and the groups that a block reads. */
+static inline dim3 parts_grid(int64_t rows, int32_t groups, int processors, int32_t *part) {
+    enum { HIGH = 65535 }; /* most rows along the second side of a grid */
+    const int32_t parts = (int32_t)parts_choose(rows, groups, processors);
+    const unsigned deep = (unsigned)((rows + HIGH - 1) / HIGH);
+    *part = (groups + parts - 1) / parts;
+    return dim3((unsigned)((groups + *part - 1) / *part), (unsigned)((rows + deep - 1) / deep), deep);
 }
 
 #endif

@@ -9,9 +9,7 @@
 #include "kernel.cuh"
 #include "verify.cuh"
 
-cudaError_t verify_launch(const verify_args *a, int dtype, cudaStream_t stream); /* verify.cu */
-
-enum { GRID_HIGH = 65535 }; /* most rows along the second side of a grid */
+cudaError_t verify_launch(verify_args *a, int dtype, int processors, cudaStream_t stream); /* verify.cu */
 
 /* What plan creation learns about the device. */
 struct device_state {
@@ -68,24 +66,6 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     v->tickets_t = (uint64_t *)block[4];
     v->tickets_s = (uint64_t *)block[5];
     return used;
-}
-
-/* Blocks per row. Few rows: as many as the GPU holds at once, or half of that where warps would have one group each, as
- * long as they have one. Many rows: the number that leaves the fewest places empty in the last round. */
-static uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
-    const int64_t places = (int64_t)processors * BLOCKS_PER_SM, most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
-    int64_t once = places / rows; /* parts of a single round */
-    if (groups < 2 * BLOCK_WARPS * once) once = places / 2 / rows;
-    if (once >= most) return (uint32_t)most;
-    if (once * rows * 8 >= places * 7 || once > 16) return (uint32_t)once;
-    int64_t best = 1;
-    double best_use = 0.0;
-    for (int64_t parts = 1; parts <= most && parts <= 16; ++parts) {
-        const int64_t blocks = rows * parts, rounds = (blocks + places - 1) / places;
-        const double use = (double)blocks / (double)(rounds * places) - 0.01 * (double)rounds;
-        if (use > best_use) best = parts, best_use = use;
-    }
-    return (uint32_t)best;
 }
 
 static raffle_status create(raffle_plan *plan, raffle_error *error) {
@@ -165,10 +145,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     a.report = call->report;
     a.has_report = call->result.report != NULL;
     if (!a.rows) return RAFFLE_OK;
-    const uint32_t parts = parts_choose(a.rows, a.groups, state->processors);
-    a.part = (int32_t)((a.groups + parts - 1) / parts);
-    const unsigned deep = (unsigned)((a.rows + GRID_HIGH - 1) / GRID_HIGH);
-    const dim3 grid((unsigned)(a.groups + a.part - 1) / (unsigned)a.part, (unsigned)((a.rows + deep - 1) / deep), deep);
+    const dim3 grid = parts_grid(a.rows, a.groups, state->processors, &a.part);
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     void *parameters[] = {&a};
@@ -189,9 +166,8 @@ static param_arrays params_pass(const raffle_params *p) {
 static raffle_status verify(const raffle_plan *plan, const verify_call *call, raffle_error *error) {
     const raffle_drafts *d = &call->drafts;
     const raffle_verified *v = &call->verified;
-    const int64_t all = call->target.logits.rows + (call->has_logits ? call->draft_rows : 0);
-    if (call->has_probabilities)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts.probabilities is set: the CUDA backend takes draft logits so far");
+    const bool draft_rows = call->has_logits || call->has_probabilities;
+    const int64_t all = call->target.logits.rows + (draft_rows ? call->draft_rows : 0);
     if (all > plan->desc.rows_max)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "target and draft rows are %lld: this plan has rows_max %lld", (long long)all,
                            (long long)plan->desc.rows_max);
@@ -200,11 +176,12 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     sample_args space;
     workspace_carve(&plan->desc, call->target.launch.workspace, &space, &a);
     a.logits = (const char *)call->target.logits.data;
-    a.draft_logits = call->has_logits ? (const char *)call->draft_logits.data : NULL;
+    a.draft_probs = call->has_probabilities;
+    a.draft_data = (const char *)(a.draft_probs ? call->draft_probabilities.data : call->has_logits ? call->draft_logits.data : NULL);
     a.rows = call->target.logits.rows;
     a.row_stride = call->target.logits.row_stride;
     a.draft_rows = call->draft_rows;
-    a.draft_stride = call->draft_logits.row_stride;
+    a.draft_stride = a.draft_probs ? call->draft_probabilities.row_stride : call->draft_logits.row_stride;
     a.vocab = plan->desc.vocab;
     a.groups = (int32_t)((a.vocab + GROUP - 1) / GROUP);
     a.requests = d->requests;
@@ -230,9 +207,10 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.row_flags = v->row_flags;
     a.peak = space.peak;
     a.mass = space.mass;
+    a.state = space.state;
     device_guard guard(plan->desc.device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    cudaError_t code = verify_launch(&a, plan->desc.dtype, call->target.launch.stream);
+    cudaError_t code = verify_launch(&a, plan->desc.dtype, ((const device_state *)plan->state)->processors, call->target.launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }
 

@@ -1,21 +1,25 @@
 /* verify.cu - the kernels of raffle_verify for each dtype, and their launch. */
-#include <cuda_runtime.h>
-
-#include "raffle/raffle.h"
+#include "device.cuh"
 
 #include "vec_one.h"
 
-#include "verify.cuh"
+#include "verify_rows.cuh"
+#include "verify_walk.cuh"
 
-template <class type> static cudaError_t launch(const verify_args *a, cudaStream_t stream) {
-    const int64_t rows = a->rows + (a->draft_logits ? a->draft_rows : 0);
-    void *parameters[] = {(void *)a};
-    cudaError_t code = cudaLaunchKernel((const void *)verify_rows_kernel<type>, dim3((unsigned)rows), dim3(BLOCK_THREADS), parameters, 0, stream);
+template <class type, class draft> static cudaError_t launch(verify_args *a, int processors, cudaStream_t stream) {
+    const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0);
+    void *parameters[] = {a};
+    const dim3 grid = parts_grid(rows, a->groups, processors, &a->part);
+    cudaError_t code = cudaLaunchKernel((const void *)verify_rows_kernel<type, draft>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
     if (code != cudaSuccess) return code;
-    return cudaLaunchKernel((const void *)verify_walk_kernel<type>, dim3((unsigned)a->requests), dim3(BLOCK_THREADS), parameters, 0, stream);
+    const dim3 walk = parts_grid(a->requests, a->groups, processors, &a->walk_part);
+    return cudaLaunchKernel((const void *)verify_walk_kernel<type, draft>, dim3(walk.x * (unsigned)a->requests), dim3(BLOCK_THREADS), parameters,
+                            0, stream);
 }
 
-cudaError_t verify_launch(const verify_args *a, int dtype, cudaStream_t stream) {
-    if (dtype == RAFFLE_F32) return launch<type_f32>(a, stream);
-    return dtype == RAFFLE_F16 ? launch<type_f16>(a, stream) : launch<type_bf16>(a, stream);
+cudaError_t verify_launch(verify_args *a, int dtype, int processors, cudaStream_t stream) {
+    typedef type_probs<type_f32> probs;
+    if (dtype == RAFFLE_F32) return a->draft_probs ? launch<type_f32, probs>(a, processors, stream) : launch<type_f32, type_f32>(a, processors, stream);
+    if (dtype == RAFFLE_F16) return a->draft_probs ? launch<type_f16, probs>(a, processors, stream) : launch<type_f16, type_f16>(a, processors, stream);
+    return a->draft_probs ? launch<type_bf16, probs>(a, processors, stream) : launch<type_bf16, type_bf16>(a, processors, stream);
 }

@@ -61,6 +61,7 @@ static void plan_freed(gpu_plan g) {
 typedef struct device_batch {
     raffle_logits logits, draft_logits;
     raffle_params params, draft_params;
+    raffle_probabilities probabilities;
     raffle_drafts drafts;
     raffle_verified verified;
     verify_outputs *outputs;
@@ -87,6 +88,11 @@ static void device_batch_make(device_batch *d, const draft_batch *b) {
         d->drafts.logits = &d->draft_logits;
         d->drafts.params = &d->draft_params;
     }
+    if (s.drafts.probabilities) {
+        d->probabilities = s.probabilities;
+        d->probabilities.data = sent(b->probabilities, (size_t)(drafts * b->target.vocab + 1) * 4);
+        d->drafts.probabilities = &d->probabilities;
+    }
     verify_outputs poison;
     verify_outputs_poison(&poison);
     d->outputs = sent(&poison, sizeof poison);
@@ -99,7 +105,7 @@ static void device_batch_make(device_batch *d, const draft_batch *b) {
 }
 static void device_batch_freed(device_batch *d) {
     freed(d->logits.data), freed(d->draft_logits.data), freed(d->drafts.first), freed(d->drafts.token), freed(d->drafts.parent);
-    freed(d->drafts.accept_bits), freed(d->drafts.recover_bits), freed(d->outputs);
+    freed(d->drafts.accept_bits), freed(d->drafts.recover_bits), freed(d->outputs), freed(d->probabilities.data);
     params_freed(&d->params), params_freed(&d->draft_params);
 }
 
@@ -136,8 +142,10 @@ static void check_kind(draft_kind kind, int32_t method, int64_t batches, int64_t
 }
 
 TEST(rejection_of_logits) { NEED_GPU(); check_kind(DRAFT_LOGITS, RAFFLE_REJECTION, 150, 1200, 1); }
+TEST(rejection_of_probabilities) { NEED_GPU(); check_kind(DRAFT_PROBABILITIES, RAFFLE_REJECTION, 100, 1200, 2); }
 TEST(rejection_of_tokens) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_REJECTION, 80, 1200, 3); }
 TEST(block_of_logits) { NEED_GPU(); check_kind(DRAFT_LOGITS, RAFFLE_BLOCK, 120, 900, 4); }
+TEST(block_of_probabilities) { NEED_GPU(); check_kind(DRAFT_PROBABILITIES, RAFFLE_BLOCK, 80, 900, 5); }
 TEST(block_of_tokens) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_BLOCK, 60, 900, 6); }
 TEST(sample_and_match) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_MATCH, 120, 1200, 7); }
 TEST(synthetic) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_SYNTHETIC, 50, 600, 8); }
@@ -147,6 +155,7 @@ TEST(large_vocabularies) {
     NEED_GPU();
     check_kind(DRAFT_LOGITS, RAFFLE_REJECTION, 3, 20000, 12);
     check_kind(DRAFT_LOGITS, RAFFLE_BLOCK, 3, 20000, 13);
+    check_kind(DRAFT_PROBABILITIES, RAFFLE_REJECTION, 3, 20000, 14);
 }
 
 /* A captured call serves what memory holds when it is replayed. */
@@ -220,13 +229,6 @@ TEST(refused) {
         CHECK_STATUS(call(g, &d, &error), RAFFLE_E_ARGUMENT);
         CHECK(strstr(error.text, "rows_max"), "%s", error.text);
     }
-    raffle_probabilities p = raffle_probabilities_init();
-    p.data = (const float *)d.outputs;
-    p.rows = b->draft.rows;
-    d.drafts.logits = NULL;
-    d.drafts.params = NULL;
-    d.drafts.probabilities = &p;
-    CHECK_STATUS(call(g, &d, &error), RAFFLE_E_UNSUPPORTED);
     plan_freed(g);
     device_batch_freed(&d);
     draft_batch_free(b);
@@ -359,8 +361,10 @@ TEST(large_batches_as_the_cpu) {
 int main(void) {
     gpu_start("cuda_verify", 240);
     RUN(rejection_of_logits);
+    RUN(rejection_of_probabilities);
     RUN(rejection_of_tokens);
     RUN(block_of_logits);
+    RUN(block_of_probabilities);
     RUN(block_of_tokens);
     RUN(sample_and_match);
     RUN(synthetic);

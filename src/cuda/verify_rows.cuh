@@ -1,0 +1,134 @@
+/* verify_rows.cuh - the first kernel of raffle_verify: samples every row, target and draft, in parts as raffle_sample does,
+ * and leaves each row's law and the tickets that the drafts behind it have in it. */
+#ifndef RAFFLE_CUDA_VERIFY_ROWS_CUH
+#define RAFFLE_CUDA_VERIFY_ROWS_CUH
+
+#include "verify.cuh"
+
+/* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
+__device__ __forceinline__ void job_read(const verify_args &a, int64_t index, const device_row &row, row_job *k) {
+    const bool draft = index >= a.rows;
+    const int64_t r = draft ? request_of(a, index - a.rows, 0) : request_of(a, index, 1);
+    int64_t first, count;
+    row_params p = {};
+    const bool probs = draft && a.draft_probs;
+    bool valid = request_range(a, r, &first, &count) && (probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p));
+    if (valid && !draft) {
+        const int64_t node = index - (first + r) - 1, slot = a.target.slot ? a.target.slot[r] : r;
+        const int depth = node < count ? depth_of(a.parent ? a.parent + first : nullptr, (int)node) : -1;
+        valid = node >= -1 && depth >= 0;
+        p.seed = a.seed[slot];
+        p.position = a.position[slot] + (uint64_t)depth;
+    }
+    if (probs) {
+        p.temperature = LINEAR_TEMPERATURE;
+        p.top_p = 1.0f;
+        p.vocab = a.vocab;
+    }
+    records to = records_make(p);
+    if (probs) { /* the first reading knows logits only: whoever finishes the row weighs it */
+        to.weights = false;
+        to.pieces = true;
+    }
+    to.peak = a.peak + index * a.groups * PIECES;
+    to.mass = a.mass + index * a.groups;
+    if (threadIdx.x) return;
+    k->valid = valid;
+    k->row = row;
+    k->params = p;
+    k->groups = a.groups;
+    k->to = to;
+}
+
+/* The law of a row whose groups are all read, by all threads. */
+template <class type> static __device__ __noinline__ void law_make(work<type> *k, row_state *state, bool probs, row_law *law) {
+    __builtin_assume(__isShared(k));
+    const bool nan = __ldcg(&state->nan_seen);
+    float best;
+    answer told = {};
+    told.token = RULE_NO_TOKEN;
+    if (k->to.greedy) {
+        const uint64_t most = __ldcg(&state->best);
+        best = key_logit(most);
+        told.greedy = 1;
+        told.token = key_token(most);
+    } else {
+        k->begin();
+        best = k->row_best;
+        told = row_answer(k, &k->params, best);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        row_law made = {};
+        made.valid = true;
+        made.empty = best == MINUS_INF || (probs && nan);
+        made.greedy = told.greedy && !made.empty;
+        made.flags = (nan ? RULE_ROW_NAN : 0) | (best == PLUS_INF ? RULE_ROW_INF : 0) | (made.empty ? RULE_ROW_EMPTY : 0);
+        made.token = told.token;
+        made.mass = made.greedy ? 1 : told.draw_tickets;
+        made.kept.low = told.threshold;
+        made.kept.tie_last = told.tie_last;
+        made.whole = !(told.threshold > -FLT_MAX) && told.tie_last == INT32_MAX;
+        made.pieces = k->to.pieces;
+        if (!made.greedy && !made.empty) made.by = weighing_make(k->params.temperature, best);
+        *law = made;
+    }
+    __syncthreads();
+}
+
+/* The tickets of a draft under a row's law, to one place. By all threads. */
+template <class type>
+__device__ __forceinline__ void draft_tickets(const verify_args &a, int64_t index, work<type> *k, const row_law &law, int32_t token, uint64_t *to) {
+    if (token < 0 || token >= a.vocab) return;
+    uint64_t own = law.greedy && token == law.token && threadIdx.x == token % GROUP;
+    if (!law.greedy && !law.empty)
+        own = block_tickets<type>(k->row, law, peak_of_group(a, index, law, token / GROUP), token / GROUP, &k->block);
+    if (threadIdx.x == token % GROUP) *to = own;
+}
+
+/* A block's part of a row; whoever completes a row makes its law. */
+template <class type> __device__ __forceinline__ void verify_part(const verify_args &a, work<type> &k, row_law &law, bool &last) {
+    const bool nan = part_read<type>(a, &k);
+    const block_part p = part_make(a);
+    const int64_t index = p.row;
+    row_state *state = a.state + index;
+    if (threadIdx.x == 0) {
+        last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, k.to.greedy ? block_best(k) : 0, nan);
+        law = row_law();
+        law.flags = RAFFLE_ROW_ARGUMENT;
+        law.token = RULE_NO_TOKEN;
+    }
+    __syncthreads();
+    if (!last) return;
+    if (k.valid) law_make(&k, state, index >= a.rows && a.draft_probs, &law);
+    if (threadIdx.x == 0) {
+        const row_state ready = {0, 0, 0};
+        *state = ready;
+        a.law[index] = law;
+    }
+    if (!law.valid) return;
+    if (index >= a.rows) {
+        const int64_t i = index - a.rows;
+        draft_tickets<type>(a, index, &k, law, a.token[i], a.tickets_s + i);
+        return;
+    }
+    const int64_t r = request_of(a, index, 1), first = first_of(a, r), count = first_of(a, r + 1) - first;
+    const int node = (int)(index - (first + r)) - 1;
+    for (int i = a.parent ? 0 : node + 1; i < count && (a.parent || i == node + 1); ++i)
+        if (follows(a.parent ? a.parent + first : nullptr, i, node))
+            draft_tickets<type>(a, index, &k, law, a.token[first + i], a.tickets_t + first + i);
+}
+
+/* `draft` is the type of draft rows: that of the logits, or of probabilities. */
+template <class type, class draft>
+__global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kernel(const __grid_constant__ verify_args a) {
+    __shared__ work<type> k; /* the same for all types */
+    __shared__ row_law law;
+    __shared__ bool last;
+    const int64_t index = part_make(a).row;
+    if (index >= a.rows + (a.draft_data ? a.draft_rows : 0)) return;
+    if (index < a.rows) verify_part<type>(a, k, law, last);
+    else verify_part<draft>(a, *(work<draft> *)(void *)&k, law, last);
+}
+
+#endif
