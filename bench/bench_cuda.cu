@@ -4,27 +4,7 @@
  *
  * Each figure is the median over graph replays. A graph holds one call per input; cold inputs together are
  * several times the L2, a warm graph calls one input again and again. floor = bytes / copy bandwidth of this run. */
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <vector>
-
-#include "raffle/raffle.h"
-
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        cudaError_t code = (call);                                                                                     \
-        if (code != cudaSuccess) {                                                                                     \
-            fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(code));                                              \
-            exit(3);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "timing.cuh"
 
 struct route {
     const char *name;
@@ -46,96 +26,9 @@ static const route routes[] = {
     {"top-p 0.9 flat", 0.8f, 0.9f, 0.0f, 0, true, 4.0, 10, 4.0},
 };
 
-__device__ static float uniform(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return ((x ^ (x >> 31)) >> 40) * 0x1p-24f;
-}
-
-template <class type> __global__ static void fill(type *data, int64_t rows, int64_t vocab, bool flat) {
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * vocab; i += (int64_t)gridDim.x * blockDim.x) {
-        float radius = sqrtf(-2.0f * logf(uniform(2 * i + 1) + 0x1p-25f)), angle = 6.2831853f * uniform(2 * i + 2);
-        float x = radius * cosf(angle) * (flat ? 1.0f : 2.5f);
-        if (!flat && i % vocab * 20 / vocab != (i % vocab + 1) * 20 / vocab) x += 8.0f + 4.0f * uniform(i); /* 20 a row */
-        data[i] = (type)x;
-    }
-}
-
-static double median(std::vector<double> v) {
-    std::sort(v.begin(), v.end());
-    return v[v.size() / 2];
-}
-
-/* Median microseconds per call of a graph that makes `calls` calls. */
-static double time_graph(cudaGraphExec_t graph, cudaStream_t stream, int calls, int replays) {
-    std::vector<double> times;
-    cudaEvent_t start, stop;
-    CHECK(cudaEventCreate(&start));
-    CHECK(cudaEventCreate(&stop));
-    for (int i = 0; i < replays + 2; ++i) {
-        float ms;
-        CHECK(cudaEventRecord(start, stream));
-        CHECK(cudaGraphLaunch(graph, stream));
-        CHECK(cudaEventRecord(stop, stream));
-        CHECK(cudaEventSynchronize(stop));
-        CHECK(cudaEventElapsedTime(&ms, start, stop));
-        if (i >= 2) times.push_back(ms * 1e3 / calls);
-    }
-    CHECK(cudaEventDestroy(start));
-    CHECK(cudaEventDestroy(stop));
-    return median(times);
-}
-
-static double copy_bandwidth(cudaStream_t stream) {
-    const size_t bytes = (size_t)1 << 30;
-    char *a, *b;
-    std::vector<double> times;
-    cudaEvent_t start, stop;
-    CHECK(cudaMalloc(&a, bytes));
-    CHECK(cudaMalloc(&b, bytes));
-    CHECK(cudaMemset(a, 1, bytes));
-    CHECK(cudaEventCreate(&start));
-    CHECK(cudaEventCreate(&stop));
-    for (int i = 0; i < 12; ++i) {
-        float ms;
-        CHECK(cudaEventRecord(start, stream));
-        CHECK(cudaMemcpyAsync(b, a, bytes, cudaMemcpyDeviceToDevice, stream));
-        CHECK(cudaEventRecord(stop, stream));
-        CHECK(cudaEventSynchronize(stop));
-        CHECK(cudaEventElapsedTime(&ms, start, stop));
-        times.push_back(2.0 * bytes / (ms * 1e-3));
-    }
-    CHECK(cudaFree(a));
-    CHECK(cudaFree(b));
-    return median(times);
-}
-
-template <class type> static type *to_device(const std::vector<type> &host) {
-    type *device;
-    CHECK(cudaMalloc(&device, host.size() * sizeof(type)));
-    CHECK(cudaMemcpy(device, host.data(), host.size() * sizeof(type), cudaMemcpyHostToDevice));
-    return device;
-}
-
-/* One shape: all routes. `inputs` lie behind each other in `logits`. */
-static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, char *logits, int inputs, cudaStream_t stream,
-                      int replays) {
-    raffle_plan_desc desc = raffle_plan_desc_init();
-    raffle_error error = raffle_error_init();
-    raffle_plan *plan;
-    desc.backend = RAFFLE_CUDA;
-    desc.dtype = dtype;
-    desc.vocab = vocab;
-    desc.rows_max = rows;
-    if (raffle_plan_create(&desc, &plan, &error)) {
-        fprintf(stderr, "%s\n", error.text);
-        exit(3);
-    }
-    raffle_launch launch = raffle_launch_init();
-    launch.workspace_bytes = raffle_plan_workspace(plan);
-    CHECK(cudaMalloc(&launch.workspace, launch.workspace_bytes));
-    CHECK(cudaMemset(launch.workspace, 0, launch.workspace_bytes));
-    launch.stream = stream;
+/* One route and shape, microseconds a call. `inputs` lie behind each other in `logits`. */
+static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, char *logits, int inputs, cudaStream_t stream) {
+    planned p(desc_of(dtype, vocab, rows), stream);
     std::vector<uint64_t> seed(rows), position(rows);
     for (int64_t i = 0; i < rows; ++i) seed[i] = 1000 + i;
     raffle_params params = raffle_params_init();
@@ -151,32 +44,18 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
     params.position = positions;
     raffle_result result = raffle_result_init();
     CHECK(cudaMalloc(&result.token, rows * sizeof(int32_t)));
-    const int calls = std::max(inputs, 20);
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < calls; ++i) {
+    const double us = time_captured(stream, std::max(inputs, 20), [&](int i) {
         raffle_logits input = raffle_logits_init();
-        input.data = logits + (i % inputs) * (size_t)rows * vocab * (dtype == RAFFLE_F32 ? 4 : 2);
+        input.data = logits + (i % inputs) * (size_t)(rows * vocab * bytes_of(dtype));
         input.rows = rows;
-        if (raffle_sample(plan, &input, &params, &result, &launch, &error)) {
-            fprintf(stderr, "%s\n", error.text);
-            exit(3);
-        }
-    }
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    double us = time_graph(exec, stream, calls, replays);
+        must(raffle_sample(p.plan, &input, &params, &result, &p.launch, &p.error), p.error);
+    });
     std::vector<int32_t> token(rows);
     CHECK(cudaMemcpy(token.data(), result.token, rows * sizeof(int32_t), cudaMemcpyDeviceToHost));
     for (int32_t t : token)
         if (t < 0 || t >= vocab) fprintf(stderr, "%s: token %d out of range\n", r.name, t), exit(1);
-    CHECK(cudaGraphExecDestroy(exec));
-    CHECK(cudaGraphDestroy(graph));
-    for (void *p : {(void *)temperature, (void *)top_p, (void *)min_p, (void *)top_k, (void *)seeds, (void *)positions,
-                    (void *)result.token, launch.workspace})
-        CHECK(cudaFree(p));
-    raffle_plan_destroy(plan);
+    for (void *q : {(void *)temperature, (void *)top_p, (void *)min_p, (void *)top_k, (void *)seeds, (void *)positions, (void *)result.token})
+        CHECK(cudaFree(q));
     return us;
 }
 
@@ -209,13 +88,9 @@ int main(int argc, char **argv) {
     int missed = 0, figures = 0;
     for (int dtype : dtypes)
         for (int64_t vocab : vocabs) {
-            const size_t bytes = dtype == RAFFLE_F32 ? 4 : 2;
+            const size_t bytes = bytes_of(dtype);
             const int64_t filled = (int64_t)((largest + spread) / bytes / vocab);
-            for (int flat = 0; flat < 2; ++flat) {
-                if (dtype == RAFFLE_F32) fill<<<4096, 256>>>((float *)logits[flat], filled, vocab, flat);
-                else fill<<<4096, 256>>>((__nv_bfloat16 *)logits[flat], filled, vocab, flat);
-                CHECK(cudaDeviceSynchronize());
-            }
+            for (int flat = 0; flat < 2; ++flat) rows_fill(logits[flat], dtype, filled, vocab, flat);
             printf("\n%s, vocab %lld\n%-20s", dtype == RAFFLE_F32 ? "f32" : "bf16", (long long)vocab, "rows");
             for (int64_t rows : all_rows) printf("%17lld", (long long)rows);
             printf("\n%-20s", "floor");
@@ -228,8 +103,8 @@ int main(int argc, char **argv) {
                     const int inputs = (int)std::max<size_t>(1, std::min<size_t>({1024, spread / input + 1, (largest + spread) / input}));
                     double floor = input / bandwidth * 1e6;
                     double target = (dtype == RAFFLE_F32 ? r.factor_f32 : r.factor) * floor + r.offset;
-                    double cold = measure(r, dtype, rows, vocab, logits[r.flat], inputs, stream, 9);
-                    double warm = measure(r, dtype, rows, vocab, logits[r.flat], 1, stream, 9);
+                    double cold = measure(r, dtype, rows, vocab, logits[r.flat], inputs, stream);
+                    double warm = measure(r, dtype, rows, vocab, logits[r.flat], 1, stream);
                     printf("%8.2f (%5.1f)%s", cold, warm, cold > target ? "*" : " ");
                     missed += cold > target;
                     figures += 1;

@@ -27,6 +27,7 @@ lists() { # what is missing now, into $packages
     need python3-dev python_has "$headers"
     [ "$1" = test ] || return 0
     need python3-venv python_has 'import ensurepip, venv'
+    need ccache have ccache
     need g++ have c++
     need clang compiles clang
     need libclang-rt-14-dev fuzzes
@@ -53,6 +54,6 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     rm -f "$log"
     lists "$1"
 fi
-# ninja only makes it faster
-packages=$(echo "$packages" | sed 's/ ninja-build//')
+# these only make it faster
+packages=$(echo "$packages" | sed 's/ ninja-build//; s/ ccache//')
 [ -z "$packages" ] || { echo "please install:$packages" >&2; exit 1; }

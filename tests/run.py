@@ -313,14 +313,13 @@ def bench_cuda():
     if not gpu():
         sys.exit("make bench-cuda: no GPU on this machine")
     try:
-        build_cuda(gpu(), "bench_cuda")
+        build_cuda(gpu(), "bench_cuda", "bench_softmax", "bench_verify")
     except StepFailed as failure:
         sys.exit(f"make bench-cuda: {failure} failed")
-    binary = next((b for b in (ROOT / "build-cuda-test").rglob("bench_cuda") if b.is_file()), None)
-    if not binary:
-        sys.exit("make bench-cuda: there is no benchmark bench_cuda")
     folder = ROOT / "build-cuda-test"
-    failed = subprocess.run([binary, "--csv", folder / "cuda.csv"], cwd=ROOT).returncode
+    failed = 0
+    for program in (["bench_cuda", "--csv", folder / "cuda.csv"], ["bench_softmax"], ["bench_verify"]):
+        failed |= subprocess.run([folder / "bench" / program[0], *program[1:]], cwd=ROOT).returncode
     print(flush=True)
     subprocess.run([sys.executable, ROOT / "bench/peers_cuda.py", "--csv", folder / "cuda_peers.csv"], cwd=ROOT)
     sys.exit(failed)
@@ -336,6 +335,8 @@ def main():
     options = parser.parse_args()
     options.fuzz_seconds = options.fuzz_seconds or (300 if options.long else 20)
     options.steps = options.only.split(",")
+    if shutil.which("ccache"):  # the release, wheel and CUDA builds compile the same sources with the same flags
+        os.environ.update(CMAKE_C_COMPILER_LAUNCHER="ccache", CCACHE_DIR=str(ROOT / "build/ccache"), CCACHE_NOHASHDIR="1")
     if options.steps == ["bench-cuda"]:
         bench_cuda()
     unknown = set(options.steps) - set(STEPS)
