@@ -194,8 +194,7 @@ __device__ __forceinline__ verdict verdict_of(int groups, const row_params &p, c
     v.best = float_of_order((uint32_t)(most >> 32));
     v.first = (int)~(uint32_t)most;
     v.only = p.temperature < GREEDY_BELOW && p.temperature != LINEAR_TEMPERATURE;
-    v.kept.low = v.best == MINUS_INF ? PLUS_INF : v.only ? v.best : -FLT_MAX;
-    v.kept.tie_last = INT32_MAX;
+    v.kept = cut_from(v.best == MINUS_INF ? PLUS_INF : v.only ? v.best : -FLT_MAX);
     v.flags = v.best == PLUS_INF ? RULE_ROW_INF : v.best == MINUS_INF ? RULE_ROW_EMPTY : 0;
     uint64_t sum = 0;
     bool nan = false;
@@ -533,8 +532,8 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_k
             verdict v;
             v.mass = told.draw_tickets;
             v.best = k.row_best;
-            v.kept.low = told.row_flags & RULE_ROW_EMPTY ? PLUS_INF : told.threshold;
-            v.kept.tie_last = told.tie_last;
+            v.kept = cut_of(&told);
+            if (told.row_flags & RULE_ROW_EMPTY) v.kept.low = PLUS_INF;
             v.only = told.greedy;
             v.first = told.greedy ? told.token / GROUP : 0;
             v.flags = flags;
