@@ -1,10 +1,17 @@
-# Decides whether the CUDA backend is built: sets raffle_with_cuda, and says so in one line if it is not.
+# Decides whether the CUDA backend is built: sets raffle_with_cuda, and says so in one line if it is not. raffle_cudart is
+# the runtime to link to.
 
 file(GLOB raffle_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 set(raffle_with_cuda OFF)
+set(raffle_cudart CUDA::cudart_static)
 set(left_out "")
-if(NOT RAFFLE_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "RAFFLE_CUDA is ${RAFFLE_CUDA}: must be AUTO, ON or OFF")
+if(NOT RAFFLE_CUDA MATCHES "^(AUTO|ON|OFF|EMULATE)$")
+  message(FATAL_ERROR "RAFFLE_CUDA is ${RAFFLE_CUDA}: must be AUTO, ON, OFF or EMULATE")
+elseif(RAFFLE_CUDA STREQUAL "EMULATE")
+  enable_language(CXX)
+  set(raffle_with_cuda ON)
+  set(raffle_cudart raffle_emulate)
+  message(STATUS "CUDA is emulated on the CPU: for tests only")
 elseif(RAFFLE_CUDA STREQUAL "OFF")
   set(left_out "RAFFLE_CUDA is OFF")
 elseif(NOT raffle_cuda_sources)

@@ -253,6 +253,14 @@ def step_cuda():
     python_on_gpu(arch)
 
 
+def step_emulate():
+    """The CUDA kernels compiled for the CPU: the tests of step cuda at reduced size, threads in order and shuffled."""
+    build("build-emulate", "-DRAFFLE_CUDA=EMULATE", "-DCMAKE_BUILD_TYPE=Release", targets=["tests_cuda"])
+    for seed in range(0, 5 if options.long else 2):
+        ctest("build-emulate", "-L", "^cuda$", prefix=f"emulate.{seed}.",
+              env={"RAFFLE_TEST_QUICK": "1", "RAFFLE_EMULATE_SEED": str(seed)})
+
+
 def python_on_gpu(arch):
     """The tests of the Python package that need a GPU, with the torch that is here: nothing is installed."""
     if not arch:
@@ -300,7 +308,7 @@ def step_python():
 
 
 STEPS = {"source": step_source, "release": step_release, "package": step_package, "asan": step_asan, "fuzz": step_fuzz,
-         "tsan": step_tsan, "arm": step_arm, "python": step_python, "cuda": step_cuda}
+         "tsan": step_tsan, "arm": step_arm, "python": step_python, "emulate": step_emulate, "cuda": step_cuda}
 
 
 def bench_cuda():

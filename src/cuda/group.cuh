@@ -14,6 +14,7 @@
 
 #include "block.cuh"
 #include "cut_types.h"
+#include "ptx.cuh"
 
 enum { LANE_TOKENS = GROUP / WARP, PIECES = 4, PIECE_LANES = WARP / PIECES };
 
@@ -59,17 +60,6 @@ template <class stored> struct requested : stored {
     enum { REQUESTED = 1 };
 };
 
-/* Maximum that is NaN if either is, and then the positive one, whose key is the largest. */
-__device__ __forceinline__ float max_or_nan(float a, float b) {
-#if __CUDA_ARCH__ >= 800
-    float most;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
-    return most;
-#else
-    return a != a || b != b ? __uint_as_float(0x7fffffffu) : fmaxf(a, b);
-#endif
-}
-
 /* ---- reading --------------------------------------------------------------------------------------- */
 
 /* A lane's eight tokens as loaded, not yet looked at: keeps loads in flight. */
@@ -82,13 +72,6 @@ template <class type> struct lane_raw<requested<type>> : lane_raw<type> {};
 template <class type> __device__ __forceinline__ int lane_token(bool wide, int lane, int j) {
     if (!wide) return j * WARP + lane;
     return type::BYTES == 4 ? (j / 4) * 128 + lane * 4 + j % 4 : lane * 8 + j;
-}
-
-/* Logits pass through once: they must not push the block's own data out of the first cache. */
-__device__ __forceinline__ uint4 load_once(const uint4 *p) {
-    uint4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-    return v;
 }
 
 /* Loads a lane's tokens of a whole group, given the address of the group. */
@@ -231,8 +214,7 @@ template <class type> __device__ __forceinline__ int64_t lane_id(const device_ro
 /* Asks for a group's logits ahead of time. */
 template <class type> __device__ __forceinline__ void group_prefetch(const device_row &row, int g, int lane) {
     if ((g + 1) * (int64_t)GROUP > row.vocab) return;
-    const char *p = row.logits + (g * (int64_t)GROUP + lane * LANE_TOKENS) * type::BYTES;
-    asm volatile("prefetch.global.L2 [%0];" : : "l"(p));
+    prefetch(row.logits + (g * (int64_t)GROUP + lane * LANE_TOKENS) * type::BYTES);
 }
 
 /* ---- weighing ------------------------------------------------------------------------------------- */

@@ -103,15 +103,6 @@ template <class type> static __device__ __noinline__ int32_t row_finish(work<typ
     return row_answer(k, &k->params, k->row_best).token;
 }
 
-/* Adds to a counter behind all that the block has written. Release is enough here: whoever comes last reads what others
- * wrote from the second cache (__ldcg), where all processors meet, and no GPU loads before the branch that leads there.
- * PTX's memory model would ask for an acquire, which empties the first cache, and with it every stack on the processor. */
-__device__ __forceinline__ uint32_t count_arrived(uint32_t *counter, uint32_t more) {
-    uint32_t before;
-        asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(more) : "memory");
-    return before;
-}
-
 /* Tells that `count` groups of a row are read, and what the block has found. Returns whether they were the last. */
 __device__ __forceinline__ bool row_arrive(row_state *state, uint32_t count, uint32_t groups, uint64_t best, bool nan) {
     if (best) atomicMax((unsigned long long *)&state->best, (unsigned long long)best);
@@ -151,11 +142,9 @@ struct block_part {
 };
 template <class args> __device__ __forceinline__ block_part part_make(const args &a) {
     block_part p;
-    uint32_t x, y, z, high;
-    asm volatile("mov.u32 %0, %%ctaid.x; mov.u32 %1, %%ctaid.y; mov.u32 %2, %%ctaid.z; mov.u32 %3, %%nctaid.y;"
-                 : "=r"(x), "=r"(y), "=r"(z), "=r"(high));
-    p.row = z * (int64_t)high + y;
-    p.first = (int)x * a.part;
+    const uint4 at = block_place();
+    p.row = at.z * (int64_t)at.w + at.y;
+    p.first = (int)at.x * a.part;
     p.end = min(p.first + a.part, a.groups);
     return p;
 }

@@ -150,7 +150,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     void *parameters[] = {&a};
     const sample_function kernel = a.extra || a.has_report ? state->requested : state->kernel;
-    cudaError_t code = cudaLaunchKernel((const void *)kernel, grid, dim3(BLOCK_THREADS), parameters, 0, call->launch.stream);
+    cudaError_t code = cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 

@@ -10,11 +10,11 @@ template <class type, class draft> static cudaError_t launch(verify_args *a, int
     const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0);
     void *parameters[] = {a};
     const dim3 grid = parts_grid(rows, a->groups, processors, &a->part);
-    cudaError_t code = cudaLaunchKernel((const void *)verify_rows_kernel<type, draft>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<type, draft>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
     if (code != cudaSuccess) return code;
     const dim3 walk = parts_grid(a->requests, a->groups, processors, &a->walk_part);
-    return cudaLaunchKernel((const void *)verify_walk_kernel<type, draft>, dim3(walk.x * (unsigned)a->requests), dim3(BLOCK_THREADS), parameters,
-                            0, stream);
+    return cudaLaunchKernel(verify_walk_kernel<type, draft>, dim3(walk.x * (unsigned)a->requests), dim3(BLOCK_THREADS), parameters, 0,
+                            stream);
 }
 
 cudaError_t verify_launch(verify_args *a, int dtype, int processors, cudaStream_t stream) {

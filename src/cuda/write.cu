@@ -63,7 +63,7 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
 
 static cudaError_t launch(write_function kernel, dim3 grid, write_args *a, cudaStream_t stream) {
     void *parameters[] = {a};
-    return cudaLaunchKernel((const void *)kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    return cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
 }
 
 /* ---- one launch, where a cluster's shared memory holds a row ------------------------------------------------ */
@@ -76,7 +76,7 @@ enum {
 
 cudaError_t write_prepare(const raffle_plan_desc *desc, int major) {
     if (major < 9) return cudaSuccess;
-    const void *kernel = (const void *)kernels_of(desc)->cluster;
+    const cluster_function kernel = kernels_of(desc)->cluster;
     cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, CLUSTER_MEMORY);
     if (code == cudaSuccess) code = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     return code;
@@ -92,7 +92,7 @@ static int cluster_choose(const write_args *a, int processors) {
 }
 
 static cudaError_t cluster_launch(cluster_function kernel, write_args *a, int blocks, int processors, cudaStream_t stream) {
-    int each = (a->groups + blocks - 1) / blocks;
+    const int each = (a->groups + blocks - 1) / blocks;
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim.x = (unsigned)blocks;
@@ -104,8 +104,7 @@ static cudaError_t cluster_launch(cluster_function kernel, write_args *a, int bl
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    void *parameters[] = {a, &each};
-    return cudaLaunchKernelExC(&config, (const void *)kernel, parameters);
+    return cudaLaunchKernelEx(&config, kernel, *a, each);
 }
 
 /* ---- the call -------------------------------------------------------------------------------------------------- */

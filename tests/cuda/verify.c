@@ -350,6 +350,7 @@ static void big_batch(float temperature, int32_t top_k, float top_p, int32_t met
 
 TEST(large_batches_as_the_cpu) {
     NEED_GPU();
+    if (gpu_quick()) SKIP("RAFFLE_TEST_QUICK: small batches only");
     big_batch(0.0f, 0, 1.0f, RAFFLE_REJECTION, 0, "greedy");
     big_batch(0.8f, 0, 1.0f, RAFFLE_REJECTION, 1, "rejection, draft logits");
     big_batch(0.8f, 50, 0.9f, RAFFLE_REJECTION, 1, "the same, top-k 50 + top-p 0.9");

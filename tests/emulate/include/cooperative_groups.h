@@ -1,0 +1,1 @@
+/* cooperative_groups.h - nothing: the emulated device has no clusters. */

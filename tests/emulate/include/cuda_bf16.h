@@ -1,0 +1,27 @@
+/* cuda_bf16.h - bfloat16, as far as raffle uses it. */
+#ifndef RAFFLE_EMULATE_CUDA_BF16_H
+#define RAFFLE_EMULATE_CUDA_BF16_H
+
+#include "../device.h"
+
+struct __nv_bfloat16 { uint16_t bits; };
+struct alignas(4) __nv_bfloat162 { __nv_bfloat16 x, y; };
+
+static inline __nv_bfloat16 __ushort_as_bfloat16(uint16_t bits) { return {bits}; }
+static inline uint16_t __bfloat16_as_ushort(__nv_bfloat16 h) { return h.bits; }
+static inline float __bfloat162float(__nv_bfloat16 h) { return __uint_as_float((uint32_t)h.bits << 16); }
+static inline float __low2float(__nv_bfloat162 h) { return __bfloat162float(h.x); }
+static inline float __high2float(__nv_bfloat162 h) { return __bfloat162float(h.y); }
+
+namespace emulate {
+inline __nv_bfloat16 bfloat_max_nan(__nv_bfloat16 a, __nv_bfloat16 b) {
+    const float x = __bfloat162float(a), y = __bfloat162float(b);
+    if (x != x || y != y) return {0x7fff};
+    return x == y ? (signbit(x) ? b : a) : x > y ? a : b;
+}
+} // namespace emulate
+static inline __nv_bfloat162 __hmax2_nan(__nv_bfloat162 a, __nv_bfloat162 b) {
+    return {emulate::bfloat_max_nan(a.x, b.x), emulate::bfloat_max_nan(a.y, b.y)};
+}
+
+#endif
