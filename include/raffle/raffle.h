@@ -121,9 +121,9 @@ typedef struct raffle_plan_desc {
     int64_t history_max; /* the largest history_max of a raffle_state that calls will use; 0: none */
 } raffle_plan_desc;
 
-/* CPU plans so far: CUDA refuses them, and raffle_state, with RAFFLE_E_UNSUPPORTED. */
+/* CUDA refuses raffle_params.extra and raffle_state with RAFFLE_E_UNSUPPORTED so far. */
 #define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 8 bytes a token */
-#define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report */
+#define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report; CUDA: the workspace grows by 24 bytes a row and group of 256 tokens */
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
 RAFFLE_API void raffle_plan_destroy(raffle_plan *plan); /* NULL is fine */
@@ -440,8 +440,9 @@ typedef enum raffle_point {
 } raffle_point;
 
 /* Natural logarithms: those that raffle_softmax writes with RAFFLE_LOG. The plan needs RAFFLE_PLAN_REPORT. Arrays are
- * [rows] or as said, and may be NULL. What is not there (no token was drawn, an id is outside the vocabulary, fewer tokens
- * are left) is NaN, rank 0, RAFFLE_NO_TOKEN. */
+ * [rows] or as said, where the backend computes, and may be NULL. What is not there (no token was drawn, an id is outside
+ * the vocabulary, fewer tokens are left, CUDA: RAFFLE_ROW_ARGUMENT) is NaN, rank 0, RAFFLE_NO_TOKEN. CUDA: part of the same
+ * launch, with the CPU's bits; for logits without row_index, and not in raffle_verify yet. docs/api.md: what costs what. */
 typedef struct raffle_report {
     uint32_t size;
     int32_t point;       /* raffle_point of all numbers below */

@@ -9,7 +9,7 @@
 #include "vec_one.h"
 
 #include "cut_types.h"
-#include "row_log.h"
+#include "probability.h"
 
 #define NOT_A_NUMBER (__builtin_nanf(""))
 

@@ -13,7 +13,7 @@ static void group_read(const cpu_row *row, int dtype, int64_t g, float *x) {
     }
 }
 
-/* The sum of -p ln p of what an answer keeps, each in units of 2^-48, so that no order matters. */
+/* The entropy of what an answer keeps. */
 static float row_entropy(const cpu_row *row, int dtype, const cpu_scratch *s, const answer *a) {
     const int kind = kind_of(row, dtype);
     const cpu_target as_share = {.form = FORM_PROBABILITY}, as_log = {.form = FORM_LOG};
@@ -28,10 +28,7 @@ static float row_entropy(const cpu_row *row, int dtype, const cpu_scratch *s, co
         if (part.none) continue;
         group_write_any(&share, g, &f, &part, p, bits, kind);
         group_write_any(&log, g, &f, &part, l, bits, kind);
-        for (int64_t j = 0, count = group_end(row, g) - g * GROUP; j < count; ++j) {
-            const double y = p[j] > 0.0f ? (double)l[j] : 0.0;
-            sum += (uint64_t)(-((double)p[j] * y) * 0x1p48 + 0.5);
-        }
+        for (int64_t j = 0, count = group_end(row, g) - g * GROUP; j < count; ++j) sum += entropy_term(p[j], l[j]);
     }
-    return (float)((double)sum * 0x1p-48);
+    return entropy_of(sum);
 }

@@ -10,7 +10,7 @@
 
 #include "cut_types.h"
 #include "weigh_blocks.h"
-#include "row_log.h"
+#include "probability.h"
 #include "spread.h"
 
 /* A row on its way through the stages. */

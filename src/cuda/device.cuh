@@ -16,7 +16,7 @@ static inline raffle_status device_fail(raffle_error *error, const char *doing, 
 /* What a call asks for and this backend does not have. */
 static inline raffle_status device_lacks(const call *call, raffle_error *error) {
     const raffle_params *p = &call->params;
-    const char *missing = p->extra ? "params.extra" : p->state ? "params.state" : call->result.report ? "result.report" : NULL;
+    const char *missing = p->extra ? "params.extra" : p->state ? "params.state" : NULL;
     return missing ? raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s: the CUDA backend does not have it yet", missing) : RAFFLE_OK;
 }
 

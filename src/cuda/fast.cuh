@@ -89,7 +89,7 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
 #pragma unroll
     for (int i = 0; i < OWN_GROUPS; ++i) {
         const bool mine = i < per && first + i < k.groups;
-        m[i] = mine ? __ldcg(k.to.peak + first + i) : MINUS_INF;
+        m[i] = !mine ? MINUS_INF : type::REQUESTED ? k.peak_far(first + i) : __ldcg(k.to.peak + first + i);
         held[i] = mine ? __ldcg(k.to.mass + first + i) : 0;
     }
     if (threadIdx.x == 0) q.token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
@@ -102,6 +102,7 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
 #pragma unroll
     for (int i = 0; i < OWN_GROUPS; ++i) own += held[i] = fast_tickets(s, m[i], held[i]);
     uint64_t before = fast_before(own, q.space[1], &total);
+    if (threadIdx.x == 0) k.tell(-FLT_MAX, total, 1);
     const uint64_t ticket = mul_high(k.bits, total);
     if (ticket >= before && ticket - before < own) {
         uint64_t left = ticket - before;
@@ -429,12 +430,15 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
 #pragma unroll 1
         for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g] = fast_tickets(s, q.peak[g], q.mass[g]);
         mass = fast_sum(mass, q.space[1]);
+        if constexpr (type::REQUESTED)
+            if (threadIdx.x == 0) k.row_mass = mass;
     }
     const bool min_p = r.min_p_first || r.min_p_last;
     const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
     float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;
     if (p.vocab > CANDIDATES && (r.top_k || (r.top_p && !r.min_p_first))) {
-        const uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
+        uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
+        if constexpr (type::REQUESTED) wanted = max(wanted, k.top_first);
         const bool by_pieces = wanted * 2 > (uint32_t)k.groups;
         const float reached = fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k.groups * PIECES : k.groups,
                                          wanted, fmaxf(float_of_order(least), -0x1p125f), best);
@@ -451,12 +455,19 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     const uint32_t count = q.count;
     if (!count) return false;
     fast_sort(q, count, bound, best, s);
-    return fast_draw(q, p, r, count, mass, low, k.bits, token);
+    if (!fast_draw(q, p, r, count, mass, low, k.bits, token)) return false;
+    if constexpr (type::REQUESTED)
+        if (threadIdx.x == 0) {
+            k.tell(float_of_order(q.sorted[max(q.kept, 1u) - 1]), q.amount[1], 0);
+            k.listed = true;
+        }
+    return true;
 }
 
 /* Whether a row is of the usual kind. */
 template <class type> __device__ __forceinline__ bool fast_suits(const work<type> &k) {
     if (k.groups > QUICK_GROUPS || (k.params.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST))) return false;
+    if (type::REQUESTED && k.rules.greedy) return false; /* read like others for the sake of its report */
     return k.to.weights || (k.to.pieces && !k.rules.row_mass && k.params.temperature < FLAT_FROM);
 }
 

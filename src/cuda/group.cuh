@@ -12,6 +12,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "raffle/raffle.h"
+
 #include "block.cuh"
 #include "cut_types.h"
 #include "ptx.cuh"
@@ -217,6 +219,50 @@ template <class type> __device__ __forceinline__ void group_prefetch(const devic
     prefetch(row.logits + (g * (int64_t)GROUP + lane * LANE_TOKENS) * type::BYTES);
 }
 
+/* ---- writing --------------------------------------------------------------------------------------- */
+
+/* Eight values of a lane to their place: `group` is the address of its group's first value. Lanes hold tokens as group.cuh
+ * says; `wide` if they are neighbours. */
+template <class type>
+__device__ __forceinline__ void lane_store(char *group, int dtype, bool wide, int lane, int count, const float y[LANE_TOKENS]) {
+    const int bytes = dtype == RAFFLE_F32 ? 4 : 2;
+    if (wide && (uintptr_t)group % 16 == 0 && dtype == RAFFLE_F32) {
+        float4 *at = (float4 *)group;
+        const int first = type::BYTES == 4 ? lane : 2 * lane, second = type::BYTES == 4 ? WARP + lane : 2 * lane + 1;
+        at[first] = make_float4(y[0], y[1], y[2], y[3]);
+        at[second] = make_float4(y[4], y[5], y[6], y[7]);
+        return;
+    }
+    uint32_t pair[4];
+    if (dtype != RAFFLE_F32) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            if (dtype == RAFFLE_F16) {
+                const __half2 h = __floats2half2_rn(y[2 * j], y[2 * j + 1]);
+                memcpy(&pair[j], &h, 4);
+            } else {
+                pair[j] = bf16_of_float(y[2 * j]) | (uint32_t)bf16_of_float(y[2 * j + 1]) << 16;
+            }
+        }
+    }
+    if (wide && (uintptr_t)group % 16 == 0) {
+        if (type::BYTES == 4) {
+            ((uint2 *)group)[lane] = make_uint2(pair[0], pair[1]);
+            ((uint2 *)group)[WARP + lane] = make_uint2(pair[2], pair[3]);
+        } else {
+            ((uint4 *)group)[lane] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+        }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) {
+        const int token = lane_token<type>(wide, lane, j);
+        if (token >= count) continue;
+        if (bytes == 4) *(float *)(group + token * 4) = y[j];
+        else *(uint16_t *)(group + token * 2) = (uint16_t)(j % 2 ? pair[j / 2] >> 16 : pair[j / 2]);
+    }
+}
+
 /* ---- weighing ------------------------------------------------------------------------------------- */
 
 /* The sum of a lane's eight weights under a PLAIN reference. */
@@ -238,6 +284,34 @@ static __device__ __noinline__ uint32_t weigh_any(float x, const ref f) { return
 
 __device__ __forceinline__ uint32_t weigh_one(float x, const ref &f) {
     return f.kind == REF_PLAIN ? v_round(v_weight(x, &f, 0)) : weigh_any(x, f);
+}
+
+/* Makes of a lane's logits their weights as floats. Rare references share one copy of the code, which works on a copy of
+ * the logits: what a call can see does not stay in registers. */
+static __device__ __noinline__ void weights_rare(float x[LANE_TOKENS], const ref f) {
+    for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_weight_any(x[j], &f);
+}
+__device__ __forceinline__ void lane_weights(float x[LANE_TOKENS], const ref &f) {
+    if (f.kind == REF_PLAIN) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_weight(x[j], &f, 0);
+        return;
+    }
+    if (f.kind == REF_LINEAR) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_weight_any(x[j], &f);
+        return;
+    }
+    float seen[LANE_TOKENS];
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) seen[j] = x[j];
+    weights_rare(seen, f);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) x[j] = seen[j];
+}
+static __device__ __noinline__ ref ref_rare(scale s, float m) { return ref_make(s, m); }
+__device__ __forceinline__ ref ref_any(scale s, float m) {
+    return !s.flat && ref_is_near(s, m) ? ref_make_near(s, m) : ref_rare(s, m);
 }
 
 static __device__ __noinline__ group_ref group_ref_any(const weighing *w, float peak) { return group_ref_make(w, peak); }

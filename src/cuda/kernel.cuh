@@ -2,7 +2,7 @@
 #ifndef RAFFLE_CUDA_KERNEL_CUH
 #define RAFFLE_CUDA_KERNEL_CUH
 
-#include "wide.cuh"
+#include "report.cuh"
 
 /* 64 registers a thread: while one block finishes a row, which is a chain of waits, three others read. */
 enum { BLOCKS_PER_SM = 4 };
@@ -40,6 +40,9 @@ struct sample_args {
     slot_layout layout;        /* of its slots */
     raffle_report report;      /* if has_report */
     bool has_report;
+    /* workspace of plans with a report */
+    uint64_t *shown_mass; /* [rows, groups] */
+    float *shown_peak;    /* [rows, groups * PIECES] */
 };
 typedef void (*sample_function)(sample_args);
 extern const sample_function sample_requested[3]; /* by dtype, extra.cu */
@@ -67,7 +70,7 @@ __device__ __forceinline__ records records_make(const row_params &p) {
 }
 
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
-__device__ __forceinline__ void job_read(const sample_args &a, int64_t row, const device_row &logits, row_job *k) {
+template <class type> __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, const device_row &logits, work<type> *k) {
     const int64_t slot = a.slot ? a.slot[row] : row;
     row_params p = {};
     bool valid = slot >= 0 && slot < a.slots;
@@ -86,6 +89,11 @@ __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, cons
     records to = records_make(p);
     to.peak = a.peak + row * a.groups * PIECES;
     to.mass = a.mass + row * a.groups;
+    if constexpr (type::REQUESTED) {
+        if (threadIdx.x == 0) k->also = false;
+        if (a.has_report)
+            report_expect(a.report, p, logits, &to, a.shown_mass + row * a.groups, a.shown_peak + row * a.groups * PIECES, k);
+    }
     if (threadIdx.x == 0) {
         k->valid = valid;
         k->row = logits;
@@ -100,7 +108,10 @@ __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, cons
 /* The rows that fast.cuh and wide.cuh do not finish: any row with any parameters. */
 template <class type> static __device__ __noinline__ int32_t row_finish(work<type> *k) {
     __builtin_assume(__isShared(k));
-    return row_answer(k, &k->params, k->row_best).token;
+    const answer told = row_answer(k, &k->params, k->row_best);
+    if constexpr (type::REQUESTED)
+        if (threadIdx.x == 0) k->told = told;
+    return told.token;
 }
 
 /* Tells that `count` groups of a row are read, and what the block has found. Returns whether they were the last. */
@@ -150,7 +161,7 @@ template <class args> __device__ __forceinline__ block_part part_make(const args
 }
 
 /* Reads the block's part, of a batch that row_make and job_read know. Returns whether there was a NaN. */
-template <class type, class args> __device__ __forceinline__ bool part_read(const args &a, row_job *k) {
+template <class type, class args> __device__ __forceinline__ bool part_read(const args &a, work<type> *k) {
     const int warp = threadIdx.x / WARP;
     flight<type> f;
     bool plain, nan = false;
@@ -192,9 +203,16 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
             const uint64_t most = __ldcg(&state->best);
             if (k.valid) row_report(a, p.row, key_token(most), key_logit(most));
             else row_report(a, p.row, RULE_NO_TOKEN, __int_as_float(0x7fffffff));
+            if constexpr (type::REQUESTED) k.told.token = k.valid && key_logit(most) > MINUS_INF ? key_token(most) : RULE_NO_TOKEN;
         }
     }
-    if (k.to.greedy || !k.valid) return;
+    if (k.to.greedy || !k.valid) {
+        if constexpr (type::REQUESTED) {
+            __syncthreads();
+            if (last && a.has_report) report_only(a.report, part_make(a).row, a.vocab, k.told.token);
+        }
+        return;
+    }
     if (threadIdx.x == WARP) job_prepare(&k);
     __syncthreads();
     if (!last) return;
@@ -216,6 +234,17 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         most = k.row_best;
     }
     if (threadIdx.x == 0) row_report(a, part_make(a).row, token, most);
+    if constexpr (type::REQUESTED) {
+        if (!a.has_report) return;
+        __shared__ view v;
+        if (threadIdx.x == 0) {
+            k.told.token = most > MINUS_INF ? token : RULE_NO_TOKEN;
+            k.told.row_flags = most > MINUS_INF ? 0 : RULE_ROW_EMPTY;
+            k.best = most;
+        }
+        __syncthreads();
+        report_tell(&k, &v, a.report, part_make(a).row);
+    }
 }
 
 /* ---- the grid, on the host --------------------------------------------------------------------------- */

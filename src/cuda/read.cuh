@@ -40,6 +40,20 @@ struct row_job {
     uint64_t best_of_warp[BLOCK_WARPS]; /* greedy: each warp's best token */
 };
 
+/* What a row of requested<type> has beside, for its report; a part of `work`. */
+template <int requested> struct row_wish {};
+template <> struct row_wish<1> {
+    records shown;     /* of the row at the report's point */
+    bool also;         /* shown.mass is an array of its own: the first reading weighs each group twice */
+    bool apart;        /* the point shows another row than is sampled: without mask and edits */
+    uint32_t top_first; /* likeliest tokens that fast.cuh's candidates should hold for the report */
+    bool listed;       /* fast.cuh's candidates are all tokens from the least of them up, and are still there */
+    answer told;       /* what was drawn */
+    float best;        /* the largest logit of the row that was sampled */
+    uint64_t row_mass; /* its mass at the temperature of the draw, or 0 where nobody needed it */
+};
+template <class type> struct work;
+
 /* Tokens as integers: the larger is better, of equal logits the lowest id; 0 is none. */
 __device__ __forceinline__ uint64_t token_key(float x, int64_t id) { return (uint64_t)order_of(x) << 32 | (uint32_t)~id; }
 __device__ __forceinline__ float key_logit(uint64_t key) { return key ? float_of_order((uint32_t)(key >> 32)) : MINUS_INF; }
@@ -47,11 +61,18 @@ __device__ __forceinline__ int32_t key_token(uint64_t key) { return (int32_t)~(u
 
 /* ---- one group ---------------------------------------------------------------------------------------- */
 
-/* Leaves the record of a group whose logits are in the lanes of a warp, `most` being each lane's maximum. It is
- * wrong if there is a NaN: rare, and done again by groups_redo. Weights are those of a PLAIN reference; where the
+/* The sum of a group's weights, of which `peak` is the largest logit. Weights are those of a PLAIN reference; where the
  * group's is not, whoever finishes the row knows, and does not use them. */
+__device__ __forceinline__ void record_weigh(const records &to, int g, const float x[LANE_TOKENS], float peak) {
+    const ref f = ref_make_near(to.by, peak);
+    const uint64_t sum = group_sum(lane_weigh(x, f));
+    if (threadIdx.x % WARP == 0) __stcg(to.mass + g, sum);
+}
+
+/* Leaves the record of a group whose logits are in the lanes of a warp, `most` being each lane's maximum. It is
+ * wrong if there is a NaN: rare, and done again by groups_redo. Returns the group's maximum, if there are weights. */
 template <bool pieces, bool weights>
-__device__ __forceinline__ void record_make(const records &to, int g, const float x[LANE_TOKENS], float most) {
+__device__ __forceinline__ float record_make(const records &to, int g, const float x[LANE_TOKENS], float most) {
     const int lane = threadIdx.x % WARP;
     if (pieces) {
         float piece = most;
@@ -59,13 +80,12 @@ __device__ __forceinline__ void record_make(const records &to, int g, const floa
         for (int step = 1; step < PIECE_LANES; step <<= 1)
             piece = max_or_nan(piece, __shfl_xor_sync(ALL_LANES, piece, step));
         if (lane % PIECE_LANES == 0) __stcg(to.peak + g * PIECES + lane / PIECE_LANES, piece);
-        if (!weights) return;
+        if (!weights) return MINUS_INF;
     }
     const float peak = float_of_order(warp_max(order_of(most))); /* a NaN is the largest key */
     if (!pieces && lane == 0) __stcg(to.peak + g, peak);
-    const ref f = ref_make_near(to.by, peak);
-    const uint64_t sum = group_sum(lane_weigh(x, f));
-    if (lane == 0) __stcg(to.mass + g, sum);
+    record_weigh(to, g, x, peak);
+    return peak;
 }
 
 /* ---- many groups -------------------------------------------------------------------------------------- */
@@ -95,8 +115,9 @@ template <class type> struct flight {
     }
 };
 
-/* The loop that most logits go through. Returns whether there was a NaN. */
-template <class type, bool pieces, bool weights> __device__ __forceinline__ bool groups_weigh(flight<type> &f, const records &to) {
+/* The loop that most logits go through. `also`: weighs each group once more, for `shown`. Returns whether there was a NaN. */
+template <class type, bool pieces, bool weights, bool also = false>
+__device__ __forceinline__ bool groups_weigh(flight<type> &f, const records &to, const records &shown) {
     enum { GROUPS = flight<type>::GROUPS };
     float all = MINUS_INF;
     for (; f.g < f.end; f.advance()) {
@@ -108,7 +129,8 @@ template <class type, bool pieces, bool weights> __device__ __forceinline__ bool
             float x[LANE_TOKENS];
             if (weights) raw_values(f.raw[i], x);
             f.load(i, GROUPS);
-            record_make<pieces, weights>(to, now, x, most);
+            const float peak = record_make<pieces, weights>(to, now, x, most);
+            if (also) record_weigh(shown, now, x, peak);
             all = max_or_nan(all, most);
         }
     }
@@ -183,12 +205,31 @@ template <class type> static __device__ __noinline__ bool groups_redo(row_job *k
             if (to.greedy) best = max(best, token_key(x[j], lane_id<type>(row, g, lane, j)));
         }
         if (to.greedy) continue;
+        float peak = MINUS_INF;
         if (!to.weights) record_make<true, false>(to, g, x, most);
-        else if (to.pieces) record_make<true, true>(to, g, x, most);
-        else record_make<false, true>(to, g, x, most);
+        else if (to.pieces) peak = record_make<true, true>(to, g, x, most);
+        else peak = record_make<false, true>(to, g, x, most);
+        if constexpr (type::REQUESTED) {
+            const work<type> *wish = static_cast<work<type> *>(k);
+            if (wish->also) record_weigh(wish->shown, g, x, peak);
+        }
     }
     if (to.greedy) warp_best(k, best, before);
     return nan;
+}
+
+/* The whole groups of a warp. */
+template <class type> __device__ __forceinline__ bool groups_first(row_job *k, flight<type> &f) {
+    const records to = k->to;
+    if constexpr (type::REQUESTED) {
+        const work<type> *wish = static_cast<work<type> *>(k);
+        const records shown = wish->shown;
+        if (wish->also) return groups_weigh<type, true, true, true>(f, to, shown);
+    }
+    if (to.greedy) return groups_best<type>(f, k);
+    if (!to.weights) return groups_weigh<type, true, false>(f, to, to);
+    if (!to.pieces) return groups_weigh<type, false, true>(f, to, to);
+    return groups_weigh<type, true, true>(f, to, to);
 }
 
 /* A block's part of a row, its warps taking turns. `f` has been started if the row is `plain`; `rest` says which groups,
@@ -197,12 +238,7 @@ template <class type, class range> __device__ __forceinline__ bool groups_read(r
     bool again = true;
     int whole = 0;
     if (plain) {
-        const records to = k->to;
-        if (to.greedy) again = groups_best<type>(f, k);
-        else if (!to.weights) again = groups_weigh<type, true, false>(f, to);
-        else if (!to.pieces) again = groups_weigh<type, false, true>(f, to);
-        else again = groups_weigh<type, true, true>(f, to);
-        again = __any_sync(ALL_LANES, again); /* there was a NaN */
+        again = __any_sync(ALL_LANES, groups_first<type>(k, f)); /* there was a NaN */
         whole = f.end;
     }
     const int2 groups = rest();

@@ -46,12 +46,15 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
     return code == cudaSuccess;
 }
 
-/* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
+/* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
+ *            | shown_mass, shown_peak: the same, of plans with a report | state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
 static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
-    enum { BLOCKS = 6 };
-    const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak, rows * sizeof *a->state,
+    const size_t shown = desc->flags & RAFFLE_PLAN_REPORT ? rows * groups : 0;
+    enum { BLOCKS = 8 };
+    const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak,
+                                  shown * sizeof *a->shown_mass, shown * PIECES * sizeof *a->shown_peak, rows * sizeof *a->state,
                                   rows * sizeof *v->law, rows * sizeof *v->tickets_t, rows * sizeof *v->tickets_s};
     void *block[BLOCKS];
     size_t used = write_workspace(desc);
@@ -61,10 +64,12 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     }
     a->mass = (uint64_t *)block[0];
     a->peak = (float *)block[1];
-    a->state = (row_state *)block[2];
-    v->law = (row_law *)block[3];
-    v->tickets_t = (uint64_t *)block[4];
-    v->tickets_s = (uint64_t *)block[5];
+    a->shown_mass = (uint64_t *)block[2];
+    a->shown_peak = (float *)block[3];
+    a->state = (row_state *)block[4];
+    v->law = (row_law *)block[5];
+    v->tickets_t = (uint64_t *)block[6];
+    v->tickets_s = (uint64_t *)block[7];
     return used;
 }
 

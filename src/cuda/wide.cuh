@@ -65,6 +65,7 @@ __device__ __forceinline__ void wide_visit(work<type> &k, float low, function vi
 template <class type>
 __device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale &s, float threshold, uint64_t total) {
     quick &q = k.q;
+    if (threadIdx.x == 0) k.tell(threshold, total, 0);
     const uint64_t ticket = mul_high(k.bits, total);
     const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
     uint64_t own = 0, unused;

@@ -114,6 +114,8 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     write_args a;
     raffle_status status = device_lacks(call, error);
     if (status) return status;
+    if (call->result.report)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "result.report: on CUDA it needs logits, without row_index");
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(plan->desc.device);

@@ -1,4 +1,4 @@
-/* probability.h - weights and tickets to probabilities and their logarithms. Written over the operations of a vec_*.h
+/* probability.h - weights and tickets to probabilities, their logarithms and entropy. Written over the operations of a vec_*.h
  * that must be included before. docs/determinism.md, section 8, defines each step. */
 #ifndef RAFFLE_MATH_PROBABILITY_H
 #define RAFFLE_MATH_PROBABILITY_H
@@ -94,5 +94,20 @@ RAFFLE_FN vf v_log(vf x, const log_line *l) {
     vf low = v_fma(down, v_set(-l->slope_low), v_set(l->level_low));
     return v_sub(zero, v_max(v_add(high, low), zero));
 }
+
+/* The logarithm of a token that is kept; `row` is the reference of M. */
+RAFFLE_FN vf v_log_kept(vf x, const ref *row, const log_line *line) {
+    if (row->kind != REF_STEP) return v_log(x, line);
+    return v_select(v_ge(x, v_set(row->base)), v_set(0.0f - line->level), v_set(MINUS_INF));
+}
+
+/* ---- entropy --------------------------------------------------------------------------------------- */
+
+/* -p ln p in units of 2^-48, rounded: sums of these have no order. A token that is not kept has p = 0. */
+RAFFLE_FN uint64_t entropy_term(float p, float log) {
+    const double y = p > 0.0f ? (double)log : 0.0;
+    return (uint64_t)(-((double)p * y) * 0x1p48 + 0.5);
+}
+RAFFLE_FN float entropy_of(uint64_t sum) { return (float)((double)sum * 0x1p-48); }
 
 #endif

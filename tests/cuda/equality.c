@@ -8,31 +8,6 @@
 
 static long rows_checked, oracle_checked;
 
-/* ---- how rows lie in memory ---- */
-
-enum { TIGHT, ALIGNED_BACKWARDS, ODD, ODD_BACKWARDS, OVERLAPPING, LAYOUTS };
-
-static void lay_out(match *m, int layout, int64_t rows, test_random *r) {
-    const int64_t aligned = (m->vocab + 7) / 8 * 8 + 8 * random_below(r, 3), odd = m->vocab + 1 + random_below(r, 69);
-    if (layout == TIGHT) match_layout(m, rows, m->vocab, 0, 0);
-    if (layout == ALIGNED_BACKWARDS) match_layout(m, rows, aligned, 8 * random_below(r, 4), 1);
-    if (layout == ODD) match_layout(m, rows, odd | 1, random_below(r, 64), 0);
-    if (layout == ODD_BACKWARDS) match_layout(m, rows, odd, 1 + random_below(r, 7), 1);
-    if (layout != OVERLAPPING) {
-        match_fill_any(m, r);
-        return;
-    }
-    /* Every row is the one before, moved by a few tokens. */
-    const char *kind = row_kinds[random_below(r, ROW_KINDS)];
-    const int64_t step = random_below(r, 2) ? 8 : 1 + random_below(r, 5);
-    match_layout(m, rows, step, 0, 0);
-    vector_row_make(kind, 1, m->vocab + (rows - 1) * step, m->dtype, m->host);
-    for (int64_t i = 0; i < rows; ++i) {
-        m->kind[i] = kind;
-        m->row_seed[i] = 0;
-    }
-}
-
 /* ---- one launch with fresh parameters ---- */
 
 static void round_run(match *m, test_random *r, int64_t oracle_rows) {
@@ -67,7 +42,7 @@ static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
     for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
         match *m = match_make(dtype, vocab, rows + 3);
         for (int layout = 0; layout < LAYOUTS && !match_hopeless(); ++layout) {
-            lay_out(m, layout, rows, &r);
+            match_lay_out(m, layout, rows, &r);
             match_send_rows(m);
             for (int64_t i = 0; i < rounds && !match_hopeless(); ++i)
                 round_run(m, &r, vocab < 5000 ? 4 : i % 4 == 0 && vocab < 200000 ? 2 : i % 8 == 0);

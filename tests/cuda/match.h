@@ -49,12 +49,14 @@ typedef struct match {
     size_t allow_bytes;
     /* results */
     answers *got, *wanted, *device_answers;
+    const raffle_report *cpu_report, *gpu_report; /* or NULL */
     cudaStream_t stream;
 } match;
 
 /* ---- plans ---- */
 
-static inline match *match_make(int dtype, int64_t vocab, int64_t rows_max) {
+/* plan_flags: RAFFLE_PLAN_REPORT ... */
+static inline match *match_make_for(int dtype, int64_t vocab, int64_t rows_max, int plan_flags) {
     match *m = (match *)calloc(1, sizeof *m);
     if (!m) abort();
     m->dtype = dtype;
@@ -63,6 +65,7 @@ static inline match *match_make(int dtype, int64_t vocab, int64_t rows_max) {
     raffle_plan_desc desc = raffle_plan_desc_init();
     desc.dtype = dtype;
     desc.vocab = vocab;
+    desc.flags = plan_flags;
     MUST(raffle_plan_create(&desc, &m->cpu, &must_error));
     desc.backend = RAFFLE_CUDA;
     desc.rows_max = rows_max;
@@ -82,6 +85,8 @@ static inline match *match_make(int dtype, int64_t vocab, int64_t rows_max) {
     CUDA(cudaDeviceSynchronize());
     return m;
 }
+
+static inline match *match_make(int dtype, int64_t vocab, int64_t rows_max) { return match_make_for(dtype, vocab, rows_max, 0); }
 
 static inline void match_drop_rows(match *m) {
     free(m->host);
@@ -145,6 +150,30 @@ static inline void match_fill_any(match *m, test_random *r) {
         m->row_seed[i] = random_bits(r) >> 40;
     }
     match_fill(m);
+}
+
+/* Rows of every kind, laid out in one of these ways. */
+enum { TIGHT, ALIGNED_BACKWARDS, ODD, ODD_BACKWARDS, OVERLAPPING, LAYOUTS };
+
+static inline void match_lay_out(match *m, int layout, int64_t rows, test_random *r) {
+    const int64_t aligned = (m->vocab + 7) / 8 * 8 + 8 * random_below(r, 3), odd = m->vocab + 1 + random_below(r, 69);
+    if (layout == TIGHT) match_layout(m, rows, m->vocab, 0, 0);
+    if (layout == ALIGNED_BACKWARDS) match_layout(m, rows, aligned, 8 * random_below(r, 4), 1);
+    if (layout == ODD) match_layout(m, rows, odd | 1, random_below(r, 64), 0);
+    if (layout == ODD_BACKWARDS) match_layout(m, rows, odd, 1 + random_below(r, 7), 1);
+    if (layout != OVERLAPPING) {
+        match_fill_any(m, r);
+        return;
+    }
+    /* Every row is the one before, moved by a few tokens. */
+    const char *kind = row_kinds[random_below(r, ROW_KINDS)];
+    const int64_t step = random_below(r, 2) ? 8 : 1 + random_below(r, 5);
+    match_layout(m, rows, step, 0, 0);
+    vector_row_make(kind, 1, m->vocab + (rows - 1) * step, m->dtype, m->host);
+    for (int64_t i = 0; i < rows; ++i) {
+        m->kind[i] = kind;
+        m->row_seed[i] = 0;
+    }
 }
 
 /* Copies go through the match's stream: what follows on it sees them. */
@@ -218,6 +247,7 @@ static inline void match_cpu_part(void *given, int member, int members) {
     raffle_result result = raffle_result_init();
     result.token = m->wanted->token;
     result.row_flags = m->wanted->row_flags;
+    result.report = m->cpu_report;
     raffle_error error = raffle_error_init();
     if (raffle_sample(m->cpu, &logits, &params, &result, &launch, &error)) {
         printf("the CPU says: %s\n", error.text);
@@ -239,6 +269,7 @@ static inline raffle_status match_call(const match *m, int64_t from, int64_t row
     raffle_result result = raffle_result_init();
     result.token = m->device_answers->token;
     result.row_flags = m->has & HAS_FLAGS ? m->device_answers->row_flags : NULL;
+    result.report = m->gpu_report;
     raffle_launch launch = raffle_launch_init();
     launch.workspace = m->space;
     launch.workspace_bytes = m->space_bytes;

@@ -1,0 +1,484 @@
+/* report.cuh - raffle_report: what a call tells about a row beside its token, by the block that has drawn it.
+ *
+ * The row at the report's point takes the place of the one that was sampled (k->row, k->to), so the same loops serve both.
+ * What it costs beside the first reading, which leaves maxima and, at the points before the filters, weights:
+ *
+ *   chosen, given logarithms        the tokens themselves
+ *   top n, ranks                    what is left of the draw's candidates, or the few groups whose maxima reach the n-th
+ *                                   largest maximum, or exceed the token
+ *   entropy, all                    one more reading of the row by this block
+ *   rows beyond weights_hold        one more reading for their mass (infinite temperature, logits beyond 4,000)
+ *   n above 512, or that many ties  the way through cut.h
+ */
+#ifndef RAFFLE_CUDA_REPORT_CUH
+#define RAFFLE_CUDA_REPORT_CUH
+
+#include "wide.cuh"
+
+#include "probability.h"
+
+enum { RANKS = 8, TOP_FIRST = 64 }; /* ranks found by one reading; longest top n for which the draw lists more candidates */
+
+/* The row at the report's point; in shared memory. */
+struct view {
+    cut kept;
+    weighing by;
+    log_line line;
+    portion best_portion;
+    uint64_t mass;
+    float temperature, best;
+    uint32_t least; /* smallest maximum of a group that has a token, as order_of */
+    int32_t token;  /* that was drawn, or RULE_NO_TOKEN */
+    bool near;      /* maxima are in q.peak, else where work::peak_of finds them */
+    uint32_t count; /* q.tickets holds as many tokens as keys (0: one that is not kept): */
+    float bound;    /* all kept ones that reach this; +inf: there is no list */
+    float ask[RANKS];
+    uint32_t above[RANKS];
+};
+
+#define REPORT_NAN __uint_as_float(0x7fc00000u) /* the CPU's */
+
+/* ---- before a row is read ------------------------------------------------------------------------------- */
+
+/* The temperature that a point before the filters shows. */
+__device__ __forceinline__ float report_temperature(int point, float temperature) {
+    return point == RAFFLE_RAW || temperature < GREEDY_BELOW ? 1.0f : temperature;
+}
+
+/* What the first reading has to leave for the report too. `also` and `raw_peak` are the row's part of the workspace. */
+template <class type>
+__device__ __forceinline__ void report_expect(const raffle_report &r, const row_params &p, const device_row &row, records *to,
+                                              uint64_t *also, float *raw_peak, work<type> *k) {
+    const bool unfiltered = r.point != RAFFLE_FILTERED, apart = r.point == RAFFLE_RAW && row.allow;
+    const scale by = scale_make(report_temperature(r.point, p.temperature));
+    bool twice = false;
+    if (unfiltered) to->greedy = false; /* whoever finishes the row finds the best token */
+    if (unfiltered || r.top_count) to->pieces = true;
+    if (unfiltered && !apart && !to->weights) {
+        to->weights = !by.flat;
+        to->by = by;
+    } else if (unfiltered && !apart) {
+        twice = !by.flat && !(to->by.c == by.c && to->by.c_low == by.c_low);
+    }
+    records shown = *to;
+    if (unfiltered) shown.by = by;
+    if (unfiltered && by.flat) shown.weights = false;
+    if (twice || apart) shown.mass = also;
+    if (apart) {
+        shown.weights = true;
+        shown.peak = raw_peak;
+    }
+    if (threadIdx.x) return;
+    k->shown = shown;
+    k->also = twice;
+    k->apart = apart;
+    k->listed = false;
+    k->row_mass = 0;
+    k->top_first = unfiltered && !apart && r.top_count <= TOP_FIRST ? (uint32_t)r.top_count : 0;
+}
+
+/* ---- rows of one token or none ----------------------------------------------------------------------------- */
+
+/* The report of a row that keeps one token; RULE_NO_TOKEN: of one about which there is nothing to tell. */
+static __device__ __noinline__ void report_only(const raffle_report &r, int64_t row, int64_t vocab, int32_t token) {
+    const bool any = token >= 0;
+    const float one = any ? 0.0f : REPORT_NAN, other = any ? MINUS_INF : REPORT_NAN;
+    if (threadIdx.x == 0) {
+        if (r.chosen) r.chosen[row] = one;
+        if (r.rank) r.rank[row] = any;
+        if (r.entropy) r.entropy[row] = one;
+    }
+    for (int n = threadIdx.x; n < r.top_count; n += BLOCK_THREADS) {
+        if (r.top_token) r.top_token[row * r.top_count + n] = n ? RULE_NO_TOKEN : token;
+        if (r.top) r.top[row * r.top_count + n] = n ? REPORT_NAN : one;
+    }
+    for (int n = threadIdx.x; n < r.given_count; n += BLOCK_THREADS) {
+        const int64_t at = row * r.given_count + n;
+        const int32_t id = r.given[at];
+        const bool good = any && id >= 0 && id < vocab;
+        if (r.given_logprob) r.given_logprob[at] = good ? id == token ? one : other : REPORT_NAN;
+        if (r.given_rank) r.given_rank[at] = good ? 1 + (id != token) : 0;
+    }
+    if (r.all)
+        for (int64_t id = threadIdx.x; id < vocab; id += BLOCK_THREADS) r.all[row * r.all_stride + id] = id == token ? one : other;
+}
+
+/* ---- the row at its point --------------------------------------------------------------------------------- */
+
+/* Fetches the maxima to where fast.cuh looks for them. */
+template <class type> static __device__ __noinline__ void report_fetch(work<type> *k, view *v) {
+    __builtin_assume(__isShared(k));
+    quick &q = k->q;
+    uint32_t most = order_of(MINUS_INF), least = 0xffffffffu;
+    __syncthreads();
+#pragma unroll 1
+    for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS) {
+        const float m = k->peak_far(g);
+        if (k->to.pieces) q.pieces4[g] = __ldcg((const float4 *)k->to.peak + g);
+        q.peak[g] = m;
+        most = max(most, order_of(m));
+        if (m > MINUS_INF) least = min(least, order_of(m));
+    }
+    fast_range(&least, &most, q.space[0]);
+    if (threadIdx.x == 0) {
+        v->best = float_of_order(most);
+        v->least = least;
+    }
+    __syncthreads();
+}
+
+/* The mass of the row without filters. */
+template <class type> static __device__ __noinline__ uint64_t report_mass(work<type> *k, view *v) {
+    __builtin_assume(__isShared(k));
+    fast_scale s;
+    if (v->near && k->to.weights && fast_scale_make(k->to.by, v->best, &s)) {
+        uint64_t sum = 0;
+#pragma unroll 4
+        for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS) sum += fast_tickets(s, k->q.peak[g], __ldcg(k->to.mass + g));
+        return block_add(sum, &k->block);
+    }
+    __syncthreads();
+    k->begin();
+    const weighing w = weighing_make(v->temperature, k->row_best);
+    const uint64_t mass = k->weigh(&w);
+    if (v->near) report_fetch(k, v);
+    return mass;
+}
+
+/* Opens the view: the row at its point in place of the sampled one. False: it has no token. */
+template <class type> __device__ __forceinline__ bool report_open(work<type> *k, view *v, int point, uint32_t top) {
+    const answer told = k->told;
+    const float drawn_at = k->params.temperature;
+    bool listed = k->listed && !k->apart && (point == RAFFLE_FILTERED || k->q.count >= top);
+    if (threadIdx.x == 0) {
+        const bool clobbered = k->groups > PEAKS_MAX && k->shown.mass == k->to.mass; /* by the draw */
+        k->to = k->shown;
+        if (clobbered) k->to.weights = false;
+        if (k->apart) k->row.allow = nullptr;
+        v->kept = point == RAFFLE_FILTERED ? cut_of(&told) : cut_from(-FLT_MAX);
+        v->temperature = point == RAFFLE_FILTERED ? drawn_at : report_temperature(point, drawn_at);
+        v->token = told.token;
+        v->near = k->groups <= QUICK_GROUPS;
+        v->count = 0;
+        v->bound = PLUS_INF;
+        if (listed) v->bound = point == RAFFLE_FILTERED ? MINUS_INF : float_of_order(k->q.sorted[k->q.count - 1]);
+        v->best = k->best;
+    }
+    __syncthreads();
+    if (k->apart) { /* nobody has read it yet */
+        groups_redo<type>(k, threadIdx.x / WARP, k->groups, false);
+        __syncthreads();
+    }
+    if (!listed && v->near) {
+        report_fetch(k, v);
+    } else if (!listed) {
+        k->begin();
+        if (threadIdx.x == 0) v->best = k->row_best;
+        __syncthreads();
+    }
+    if (v->best == MINUS_INF) return false;
+    uint64_t mass = told.draw_tickets;
+    if (point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at)) {
+        mass = k->apart || v->temperature != drawn_at ? 0 : k->row_mass;
+        if (!mass) {
+            const bool here = v->near && k->to.weights && weights_hold(k->to.by, v->best);
+            mass = report_mass(k, v);
+            listed = listed && here; /* another reading has taken its place */
+        }
+    }
+    if (threadIdx.x == 0) {
+        v->mass = mass;
+        v->by = weighing_make(v->temperature, v->best);
+        v->line = log_line_make(v->temperature, v->best, &v->by.row, mass);
+        k->listed = listed;
+        if (!listed) v->bound = PLUS_INF;
+    }
+    __syncthreads();
+    return true;
+}
+
+template <class type> __device__ __forceinline__ float report_peak(const work<type> *k, const view *v, int g) {
+    return v->near ? k->q.peak[g] : k->peak_of(g);
+}
+
+/* A token's logit, if it is kept; else -inf. */
+template <class type> __device__ __forceinline__ float report_logit(const work<type> *k, const view *v, int32_t id) {
+    const float x = token_read<type>(k->row, id);
+    return cut_keeps(v->kept, x, id) ? x : MINUS_INF;
+}
+
+__device__ __forceinline__ float report_log(const view *v, float x) {
+    return x == MINUS_INF ? MINUS_INF : v_log_kept(x, &v->by.row, &v->line);
+}
+
+/* ---- the likeliest ------------------------------------------------------------------------------------------ */
+
+/* Lists the tokens from the n-th largest on, and some more: q.order, q.id. False if they are too many. */
+template <class type> static __device__ __noinline__ bool report_list(work<type> *k, view *v, uint32_t n) {
+    __builtin_assume(__isShared(k));
+    quick &q = k->q;
+    if (!(v->best < 0x1p125f)) return false; /* a range beyond what fast_bound cuts into bins */
+    if (threadIdx.x == 0) q.count = q.list_length = 0;
+    __syncthreads();
+    float bound = -FLT_MAX;
+    if (k->row.vocab > CANDIDATES) {
+        const bool by_pieces = n * 2 > (uint32_t)k->groups;
+        bound = fmaxf(bound, fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k->groups * PIECES : k->groups, n,
+                                        fmaxf(float_of_order(v->least), -0x1p125f), v->best));
+    }
+    bound = fmaxf(bound, v->kept.low);
+    if (!fast_gather(*k, bound)) return false;
+    if (threadIdx.x == 0) v->bound = bound <= v->kept.low ? MINUS_INF : bound;
+    return true;
+}
+
+/* Makes keys of the listed tokens. */
+template <class type> __device__ __forceinline__ void report_keys(work<type> *k, view *v) {
+    quick &q = k->q;
+    const uint32_t count = q.count;
+    for (uint32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) {
+        const float x = float_of_order(q.order[i]);
+        q.tickets[i] = cut_keeps(v->kept, x, q.id[i]) ? token_key(x, q.id[i]) : 0;
+    }
+    if (threadIdx.x == 0) {
+        v->count = count;
+        if (count % 2) q.tickets[count] = 0; /* they are read in pairs */
+    }
+    __syncthreads();
+}
+
+/* Writes the n-th likeliest of a row; key 0: there are not so many. */
+__device__ __forceinline__ void report_top(const raffle_report &r, const view *v, int64_t row, uint32_t n, uint64_t key) {
+    const int64_t at = row * r.top_count + n;
+    if (r.top_token) r.top_token[at] = key ? key_token(key) : RULE_NO_TOKEN;
+    if (r.top) r.top[at] = key ? report_log(v, key_logit(key)) : REPORT_NAN;
+}
+
+/* The likeliest out of the keys: each is compared with all. */
+template <class type> static __device__ __noinline__ void report_top_near(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+    __builtin_assume(__isShared(k));
+    const uint64_t *key = k->q.tickets;
+    uint32_t kept = 0;
+    for (uint32_t i = threadIdx.x; i < v->count; i += BLOCK_THREADS) {
+        const uint64_t own = key[i];
+        if (!own) continue;
+        uint32_t rank = 0;
+#pragma unroll 4
+        for (uint32_t j = 0; j < v->count; j += 2) {
+            const ulonglong2 other = *(const ulonglong2 *)(key + j);
+            rank += (other.x > own) + (other.y > own);
+        }
+        ++kept;
+        if (rank < (uint32_t)r.top_count) report_top(r, v, row, rank, own);
+    }
+    kept = block_count(kept, &k->block);
+    for (uint32_t n = kept + threadIdx.x; n < (uint32_t)r.top_count; n += BLOCK_THREADS) report_top(r, v, row, n, 0);
+}
+
+/* Sorts `count` keys, a power of two, the largest first. */
+__device__ __forceinline__ void report_sort(uint64_t *key, uint32_t count) {
+    for (uint32_t run = 2; run <= count; run *= 2)
+        for (uint32_t step = run / 2; step; step /= 2) {
+            for (uint32_t i = threadIdx.x; i < count / 2; i += BLOCK_THREADS) {
+                const uint32_t a = i / step * step * 2 + i % step, b = a + step;
+                const bool down = !(a & run);
+                const uint64_t x = key[a], y = key[b];
+                if ((x < y) == down) key[a] = y, key[b] = x;
+            }
+            __syncthreads();
+        }
+}
+
+/* How many tokens are above `high`. */
+template <class type> __device__ __forceinline__ uint64_t report_over(work<type> *k, const weighing *w, float high) {
+    const listing l = k->list(w, high, PLUS_INF);
+    return l.above_count + l.count;
+}
+
+/* The cut that leaves the n likeliest of what is kept, ties by id. */
+template <class type> __device__ __forceinline__ cut report_top_cut(work<type> *k, const view *v, uint64_t n) {
+    const weighing w = v->by;
+    const quest q = {n + (v->kept.capped ? report_over(k, &w, v->kept.high) : 0), 0};
+    cut c = v->kept;
+    listing l;
+    const float low = row_threshold(k, &k->params, &w, q, (int64_t)q.target, 0, &l);
+    if (low < c.low) return c;
+    if (!(l.complete && l.low < low)) l = k->list(&w, low, PLUS_INF);
+    const uint64_t larger = l.complete ? l.above_count + k->list_larger(&l, low) : l.count;
+    const int32_t last = k->tie(low, q.target - larger);
+    c.tie_last = low > c.low ? last : min(last, c.tie_last);
+    c.low = low;
+    return c;
+}
+
+/* The likeliest of any row, and any number of them. */
+template <class type> static __device__ __noinline__ void report_top_far(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+    __builtin_assume(__isShared(k));
+    const int lane = threadIdx.x % WARP;
+    __syncthreads();
+    k->begin();
+    const cut c = report_top_cut(k, v, (uint64_t)r.top_count);
+    k->list_clear();
+    for (int g = threadIdx.x / WARP; g < k->groups; g += BLOCK_WARPS) {
+        float x[LANE_TOKENS];
+        if (!(k->peak_of(g) >= c.low)) continue;
+        lane_read<type>(k->row, g, lane, x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const int64_t id = lane_id<type>(k->row, g, lane, j);
+            if (!cut_keeps(c, x[j], id)) continue;
+            const uint32_t slot = atomicAdd(&k->count, 1u);
+            if (slot < RAFFLE_TOP_MAX) k->list_t[slot] = token_key(x[j], id);
+        }
+    }
+    __syncthreads();
+    const uint32_t count = min(k->count, (uint32_t)RAFFLE_TOP_MAX);
+    uint32_t room = 2;
+    while (room < count) room *= 2;
+    for (uint32_t i = count + threadIdx.x; i < room; i += BLOCK_THREADS) k->list_t[i] = 0;
+    __syncthreads();
+    report_sort(k->list_t, room);
+    for (uint32_t n = threadIdx.x; n < (uint32_t)r.top_count; n += BLOCK_THREADS)
+        report_top(r, v, row, n, n < count ? k->list_t[n] : 0);
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------------------------- */
+
+/* For each of `count` logits in v->ask how many kept tokens are above it: v->above. */
+template <class type> static __device__ __noinline__ void report_ranks(work<type> *k, view *v, int count) {
+    __builtin_assume(__isShared(k));
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    bool listed = true;
+    float y[RANKS], least = PLUS_INF;
+    uint32_t above[RANKS];
+#pragma unroll
+    for (int i = 0; i < RANKS; ++i) {
+        y[i] = i < count ? v->ask[i] : PLUS_INF;
+        above[i] = 0;
+        least = fminf(least, y[i]);
+        if (i < count && !(y[i] >= v->bound)) listed = false;
+    }
+    if (threadIdx.x < RANKS) v->above[threadIdx.x] = 0;
+    __syncthreads();
+    if (listed) {
+        for (int i = warp; i < count; i += BLOCK_WARPS) {
+            const uint32_t order = order_of(v->ask[i]);
+            uint32_t found = 0;
+            for (uint32_t j = lane; j < v->count; j += WARP) found += (uint32_t)(k->q.tickets[j] >> 32) > order;
+            found = warp_add(found);
+            if (lane == 0) v->above[i] = found;
+        }
+    } else {
+        for (int first = warp * WARP; first < k->groups; first += BLOCK_THREADS) { /* a group a lane, then the warp group by group */
+            const float m = first + lane < k->groups ? report_peak(k, v, first + lane) : MINUS_INF;
+            uint32_t some = __ballot_sync(ALL_LANES, m > least && m >= v->kept.low);
+            for (; some; some &= some - 1) {
+                const int g = first + __ffs(some) - 1;
+                float x[LANE_TOKENS];
+                lane_read<type>(k->row, g, lane, x);
+#pragma unroll
+                for (int j = 0; j < LANE_TOKENS; ++j) {
+                    if (!cut_keeps(v->kept, x[j], lane_id<type>(k->row, g, lane, j))) continue;
+#pragma unroll
+                    for (int i = 0; i < RANKS; ++i) above[i] += x[j] > y[i];
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < RANKS; ++i) {
+            const uint32_t found = warp_add(above[i]);
+            if (lane == 0 && found) atomicAdd(v->above + i, found);
+        }
+    }
+    __syncthreads();
+}
+
+/* Logarithms and ranks of the ids that are given. */
+template <class type> static __device__ __noinline__ void report_given(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+    __builtin_assume(__isShared(k));
+    const int64_t first = row * r.given_count;
+    for (int n = threadIdx.x; r.given_logprob && n < r.given_count; n += BLOCK_THREADS) {
+        const int32_t id = r.given[first + n];
+        const bool good = id >= 0 && id < k->row.vocab;
+        r.given_logprob[first + n] = good ? report_log(v, report_logit(k, v, id)) : REPORT_NAN;
+    }
+    for (int n = 0; r.given_rank && n < r.given_count; n += RANKS) {
+        const int own = n + (int)threadIdx.x, count = min((int)RANKS, r.given_count - n);
+        const int32_t id = threadIdx.x < RANKS && own < r.given_count ? r.given[first + own] : RULE_NO_TOKEN;
+        const bool good = id >= 0 && id < k->row.vocab;
+        __syncthreads();
+        if ((int)threadIdx.x < count) v->ask[threadIdx.x] = good ? report_logit(k, v, id) : PLUS_INF;
+        __syncthreads();
+        report_ranks(k, v, count);
+        if ((int)threadIdx.x < count) r.given_rank[first + own] = good ? (int32_t)v->above[threadIdx.x] + 1 : 0;
+    }
+}
+
+/* ---- the whole row ---------------------------------------------------------------------------------------------- */
+
+/* One more reading: the entropy of what is kept, and the logarithms of all tokens. */
+template <class type> static __device__ __noinline__ void report_whole(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+    __builtin_assume(__isShared(k));
+    const int lane = threadIdx.x % WARP;
+    const device_row at = k->row;
+    const portion best = portion_make(v->mass);
+    uint64_t sum = 0;
+    for (int g = threadIdx.x / WARP; g < k->groups; g += BLOCK_WARPS) {
+        const float m = report_peak(k, v, g);
+        float x[LANE_TOKENS], log[LANE_TOKENS];
+        const bool any = m > MINUS_INF && m >= v->kept.low;
+        if (g + PREFETCH * BLOCK_WARPS < k->groups) group_prefetch<type>(at, g + PREFETCH * BLOCK_WARPS, lane);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) log[j] = MINUS_INF;
+        if (any) {
+            lane_read<type>(at, g, lane, x);
+#pragma unroll
+            for (int j = 0; j < LANE_TOKENS; ++j)
+                if (cut_keeps(v->kept, x[j], lane_id<type>(at, g, lane, j))) log[j] = v_log_kept(x[j], &v->by.row, &v->line);
+        }
+        if (r.all)
+            lane_store<type>((char *)(r.all + row * r.all_stride + g * (int64_t)GROUP), RAFFLE_F32, at.aligned && group_whole(at, g),
+                             lane, (int)min((int64_t)GROUP, at.vocab - g * (int64_t)GROUP), log);
+        if (!any || !r.entropy) continue;
+        const ref f = ref_any(v->by.scale, m);
+        const portion p = portion_below(best, ref_distance(&v->by.row, v->best, &f, m));
+        if (p.none) continue;
+        lane_weights(x, ref_deep(f, v->by.scale, m));
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (log[j] > MINUS_INF) sum += entropy_term(v_portion(x[j], &p), log[j]);
+    }
+    if (!r.entropy) return;
+    sum = block_add(sum, &k->block);
+    if (threadIdx.x == 0) r.entropy[row] = entropy_of(sum);
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+
+/* Tells about a row that was drawn, k->told; all threads of the block, which have met since. */
+template <class type> static __device__ __noinline__ void report_tell(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+    __builtin_assume(__isShared(k));
+    const int64_t vocab = k->row.vocab;
+    const bool empty = (k->told.row_flags & RULE_ROW_EMPTY) && !k->apart;
+    if (empty || (r.point == RAFFLE_FILTERED && k->told.greedy)) return report_only(r, row, vocab, k->told.token);
+    if (!report_open(k, v, r.point, (uint32_t)r.top_count)) return report_only(r, row, vocab, RULE_NO_TOKEN);
+    bool listed = k->listed;
+    if (!listed && r.top_count && r.top_count <= CANDIDATES && v->near && !v->kept.capped) listed = report_list(k, v, (uint32_t)r.top_count);
+    if (listed) report_keys(k, v);
+    const bool any = v->token >= 0;
+    if (r.chosen || r.rank) {
+        if (threadIdx.x == 0) v->ask[0] = any ? report_logit(k, v, v->token) : PLUS_INF;
+        __syncthreads();
+        if (r.chosen && threadIdx.x == 0) r.chosen[row] = any ? report_log(v, v->ask[0]) : REPORT_NAN;
+        if (r.rank) {
+            report_ranks(k, v, 1);
+            if (threadIdx.x == 0) r.rank[row] = any ? (int32_t)v->above[0] + 1 : 0;
+        }
+    }
+    if (listed && r.top_count) report_top_near(k, v, r, row);
+    if (r.given_count) report_given(k, v, r, row);
+    if (r.entropy || r.all) report_whole(k, v, r, row);
+    if (!listed && r.top_count) report_top_far(k, v, r, row);
+}
+
+#endif
