@@ -18,6 +18,8 @@ struct request_walk {
     int64_t request, slot, first, row_first;
     int count;
     const int32_t *token, *parent;
+    const row_law *law, *draft_law; /* [count + 1] of the rows, law[node + 1] being that behind draft `node`; [count] of drafts */
+    const uint64_t *tickets_t, *tickets_s; /* [count] of drafts, in their target rows and in their own */
     int group_first, group_end; /* the block's part of what is left over */
 };
 
@@ -33,7 +35,7 @@ __device__ __forceinline__ void lane_without(const verify_args &a, const request
     const bool own = p.draft >= 0; /* a greedy draft row: one token */
     for (int i = own || !w.parent ? p.node + 1 : 0; i < w.count; ++i) {
         if (!own && !follows(w.parent, i, p.node)) continue;
-        const int32_t token = own ? a.law[p.draft].token : w.token[i];
+        const int32_t token = own ? w.draft_law[p.node + 1].token : w.token[i];
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
             if (token == lane_id<type>(row, g, lane, j)) t[j] = 0;
@@ -45,7 +47,7 @@ __device__ __forceinline__ void lane_without(const verify_args &a, const request
  * left. By all threads. */
 template <class type, class draft>
 static __device__ __noinline__ void left_over(const verify_args &a, const request_walk &w, const position_pair &p) {
-    const row_law target = a.law[p.row], own = p.draft >= 0 ? a.law[p.draft] : row_law();
+    const row_law target = w.law[p.node + 1], own = p.draft >= 0 ? w.draft_law[p.node + 1] : row_law();
     const bool tokens = p.draft < 0 || own.greedy;
     device_row row = row_make<type>(a, p.row), draft_row = tokens ? row : row_make<draft>(a, p.draft);
     /* A lane must hold the same tokens of both. */
@@ -122,7 +124,7 @@ static __device__ __noinline__ int32_t left_holder(const verify_args &a, const r
     __syncthreads();
     const int g = space->group;
     number = space->rest;
-    const row_law target = a.law[p.row], own = p.draft >= 0 ? a.law[p.draft] : row_law();
+    const row_law target = w.law[p.node + 1], own = p.draft >= 0 ? w.draft_law[p.node + 1] : row_law();
     const bool tokens = p.draft < 0 || own.greedy;
     t = block_tickets<type>(row_make<type>(a, p.row), target, peak_of_group(a, p.row, target, g), g, &space->block);
     s = 0;
@@ -154,7 +156,7 @@ __device__ __forceinline__ int32_t recover(const verify_args &a, const request_w
     philox_pair bits = philox_step(a.seed[w.slot], a.position[w.slot], STREAM_RECOVER, (uint32_t)depth);
     if (a.recover_bits) bits.low = a.recover_bits[2 * w.request], bits.high = a.recover_bits[2 * w.request + 1];
     const wide total = left_total(a, p, space);
-    if (wide_is_zero(total)) return a.law[p.row].token;
+    if (wide_is_zero(total)) return w.law[p.node + 1].token;
     return left_holder<type, draft>(a, w, p, wide_share(total, bits.high, bits.low), space);
 }
 
@@ -202,18 +204,19 @@ __device__ __forceinline__ int accepted_sibling(const verify_args &a, const requ
     const uint64_t enough = a.threshold_single > 0.0f ? threshold_of(a.threshold_single, mass) : UINT64_MAX;
     uint64_t sum = 0;
     for (int i = next_child(a, w, node, 0); i >= 0; i = next_child(a, w, node, i + 1)) {
-        const uint64_t t = seen_before(a, w, node, i) ? 0 : a.tickets_t[w.first + i];
+        const uint64_t t = seen_before(a, w, node, i) ? 0 : w.tickets_t[i];
         sum += t;
         if (mul_high(bits, whole) < sum || t >= enough) return i;
     }
     return -1;
 }
 
-__device__ __forceinline__ chances chances_of(const verify_args &a, const request_walk &w, int i, int64_t row) {
-    chances c = {a.tickets_t[w.first + i], a.law[row].mass, 1, 1};
-    if (a.draft_data) {
-        c.s = a.tickets_s[w.first + i];
-        c.mass_q = a.law[a.rows + w.first + i].mass;
+/* Draft i in both rows, where it follows draft `node`. */
+__device__ __forceinline__ chances chances_of(const request_walk &w, int i, int node) {
+    chances c = {w.tickets_t[i], w.law[node + 1].mass, 1, 1};
+    if (w.draft_law) {
+        c.s = w.tickets_s[i];
+        c.mass_q = w.draft_law[i].mass;
     }
     return c;
 }
@@ -227,9 +230,9 @@ __device__ __forceinline__ position_pair pair_of(const verify_args &a, const req
 }
 
 /* Whether the row of draft i says how it was drawn. */
-__device__ __forceinline__ bool draft_judged(const verify_args &a, const request_walk &w, int i) {
-    if (!a.draft_data) return true;
-    const row_law &law = a.law[a.rows + w.first + i];
+__device__ __forceinline__ bool draft_judged(const request_walk &w, int i) {
+    if (!w.draft_law) return true;
+    const row_law &law = w.draft_law[i];
     return law.valid && !law.empty;
 }
 
@@ -240,7 +243,7 @@ __device__ __forceinline__ void emit_drafts(const verify_args &a, const request_
         if (w.parent)
             for (int up = count - 1; up > i; --up) own = w.parent[own];
         const int before = w.parent ? w.parent[own] : own - 1;
-        emit(a, w, i, w.token[own], own, a.law[w.row_first + before + 1].flags | child_flags(a, w, before));
+        emit(a, w, i, w.token[own], own, w.law[before + 1].flags | child_flags(a, w, before));
     }
 }
 
@@ -257,7 +260,7 @@ __device__ __forceinline__ walk_end walk_steps(const verify_args &a, const reque
     walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false};
     for (;; ++end.count) {
         const int node = end.node, n = end.count;
-        const row_law &law = a.law[w.row_first + node + 1];
+        const row_law &law = w.law[node + 1];
         end.flags = law.flags | child_flags(a, w, node);
         end.token = law.token;
         int child = law.valid && !law.empty ? next_child(a, w, node, 0) : -1;
@@ -267,12 +270,12 @@ __device__ __forceinline__ walk_end walk_steps(const verify_args &a, const reque
         } else if (a.method == RAFFLE_MATCH || law.greedy) {
             while (child >= 0 && w.token[child] != end.token) child = next_child(a, w, node, child + 1);
             if (child < 0) return end;
-        } else if (!draft_judged(a, w, child)) {
+        } else if (!draft_judged(w, child)) {
             end.flags |= RAFFLE_ROW_DRAFT;
             return end;
         } else {
             if (!a.draft_data) child = accepted_sibling(a, w, node, n, law.mass);
-            else if (!ratio_accepts(accept_bits(a, w, node, n), chances_of(a, w, child, w.row_first + node + 1))) child = -1;
+            else if (!ratio_accepts(accept_bits(a, w, node, n), chances_of(w, child, node))) child = -1;
             end.recovered = child < 0;
             if (child < 0) return end;
         }
@@ -298,7 +301,7 @@ __device__ __forceinline__ void walk_one_by_one(const verify_args &a, const requ
     walk_end end = walk_steps(a, w);
     if (end.recovered) {
         position_pair p = pair_of(a, w, end.node);
-        p.by = odds_make(a.law[p.row].mass, p.draft >= 0 ? a.law[p.draft].mass : 1);
+        p.by = odds_make(w.law[p.node + 1].mass, p.draft >= 0 ? w.draft_law[p.node + 1].mass : 1);
         left_over<type, draft>(a, w, p);
         if (!parts_arrive(a, w, space)) return;
         end.token = recover<type, draft>(a, w, p, end.count, space);
@@ -313,14 +316,14 @@ __device__ __forceinline__ void walk_one_by_one(const verify_args &a, const requ
 
 /* Draft i of a block, if there is one that says how it was drawn. */
 __device__ __forceinline__ bool block_draft(const verify_args &a, const request_walk &w, int i) {
-    const row_law &law = a.law[w.row_first + i];
-    return law.valid && !law.empty && next_child(a, w, i - 1, 0) >= 0 && draft_judged(a, w, i);
+    const row_law &law = w.law[i];
+    return law.valid && !law.empty && next_child(a, w, i - 1, 0) >= 0 && draft_judged(w, i);
 }
 
 /* The pair of rows at position i, where the drafts so far have `weight`. */
 __device__ __forceinline__ position_pair block_pair(const verify_args &a, const request_walk &w, int i, uint64_t weight) {
     position_pair p = pair_of(a, w, i - 1);
-    p.by = block_odds(weight, a.law[p.row].mass, p.draft >= 0 ? a.law[p.draft].mass : 1);
+    p.by = block_odds(weight, w.law[i].mass, p.draft >= 0 ? w.draft_law[i].mass : 1);
     return p;
 }
 
@@ -331,7 +334,7 @@ __device__ __forceinline__ void walk_block(const verify_args &a, const request_w
     int count = 0, length = 0;
     for (; weight && block_draft(a, w, count); ++count) {
         left_over<type, draft>(a, w, block_pair(a, w, count, weight));
-        weight = block_next(weight, chances_of(a, w, count, w.row_first + count));
+        weight = block_next(weight, chances_of(w, count, count - 1));
     }
     if (!parts_arrive(a, w, space)) return;
     bool judged = true;
@@ -340,7 +343,7 @@ __device__ __forceinline__ void walk_block(const verify_args &a, const request_w
     weight = BLOCK_ONE;
     for (int i = 0; i < count; ++i) {
         const position_pair p = block_pair(a, w, i, weight);
-        const chances c = chances_of(a, w, i, w.row_first + i);
+        const chances c = chances_of(w, i, i - 1);
         if (i && block_accepts(accept_bits(a, w, i - 1, i), weight, left_total(a, p, space), c.mass_p, c.mass_q)) {
             length = i;
             end_weight = weight;
@@ -348,25 +351,61 @@ __device__ __forceinline__ void walk_block(const verify_args &a, const request_w
         weight = block_next(weight, c);
     }
     if (all && (!count || block_accepts_all(accept_bits(a, w, count - 1, count), weight))) {
-        const row_law &law = a.law[w.row_first + count];
+        const row_law &law = w.law[count];
         const bool draft_there = law.valid && !law.empty && next_child(a, w, count - 1, 0) >= 0;
         length = count;
         judged = false;
         more = draft_there ? RAFFLE_ROW_DRAFT : child_flags(a, w, count - 1);
     }
-    const row_law &law = a.law[w.row_first + length];
+    const row_law &law = w.law[length];
     int32_t token = law.token;
     if (judged) token = recover<type, draft>(a, w, block_pair(a, w, length, end_weight), length, space);
     emit_drafts(a, w, length - 1, length);
     emit_last(a, w, length, token, law.flags | more);
 }
 
+/* ---- what a walk looks at ---------------------------------------------------------------------------------------------- */
+
+/* All that a request of few drafts is judged by, in shared memory: a walk is a chain of looks at it. */
+enum { STAGED = 16 };
+struct walk_stage {
+    row_law law[STAGED + 1], draft_law[STAGED];
+    uint64_t tickets_t[STAGED], tickets_s[STAGED];
+    int32_t token[STAGED], parent[STAGED];
+};
+
+template <class item> __device__ __forceinline__ const item *staged(item *to, const item *from, int count) {
+    static_assert(sizeof(item) % 4 == 0, "copied by words");
+    if (!from) return nullptr;
+    for (int i = threadIdx.x; i < count * (int)(sizeof(item) / 4); i += BLOCK_THREADS) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+    return to;
+}
+
+/* Finds the request's tables, and brings them near if they are short. By all threads. */
+__device__ __forceinline__ void walk_find(const verify_args &a, request_walk *w, walk_stage *stage) {
+    w->token = a.token ? a.token + w->first : nullptr;
+    w->parent = a.parent ? a.parent + w->first : nullptr;
+    w->law = a.law + w->row_first;
+    w->draft_law = a.draft_data ? a.law + a.rows + w->first : nullptr;
+    w->tickets_t = a.tickets_t + w->first;
+    w->tickets_s = a.draft_data ? a.tickets_s + w->first : nullptr;
+    if (w->count > STAGED) return;
+    w->token = staged(stage->token, w->token, w->count);
+    w->parent = staged(stage->parent, w->parent, w->count);
+    w->law = staged(stage->law, w->law, w->count + 1);
+    w->draft_law = staged(stage->draft_law, w->draft_law, w->count);
+    w->tickets_t = staged(stage->tickets_t, w->tickets_t, w->count);
+    w->tickets_s = staged(stage->tickets_s, w->tickets_s, w->count);
+}
+
 /* ---- the kernel ------------------------------------------------------------------------------------------------------- */
 
 /* Blocks of a request are beside each other: each has a part of what may be left over, and walks the rest for itself. */
+enum { WALKS_PER_SM = 2 };
 template <class type, class draft>
-__global__ void __launch_bounds__(BLOCK_THREADS) verify_walk_kernel(const __grid_constant__ verify_args a) {
+__global__ void __launch_bounds__(BLOCK_THREADS, WALKS_PER_SM) verify_walk_kernel(const __grid_constant__ verify_args a) {
     __shared__ walk_space space;
+    __shared__ walk_stage stage;
     const int parts = (a.groups + a.walk_part - 1) / a.walk_part;
     request_walk w;
     int64_t count;
@@ -377,8 +416,6 @@ __global__ void __launch_bounds__(BLOCK_THREADS) verify_walk_kernel(const __grid
     w.row_first = w.first + w.request;
     w.count = (int)count;
     w.slot = a.target.slot ? a.target.slot[w.request] : w.request;
-    w.token = a.token ? a.token + w.first : nullptr;
-    w.parent = a.parent ? a.parent + w.first : nullptr;
     if (!sane || w.slot < 0 || w.slot >= a.target.slots) { /* what can be said without touching a row that may not be its own */
         if (w.group_first) return;
         if (threadIdx.x == 0) {
@@ -388,13 +425,14 @@ __global__ void __launch_bounds__(BLOCK_THREADS) verify_walk_kernel(const __grid
         if (sane) emit_last(a, w, 0, RULE_NO_TOKEN, RAFFLE_ROW_ARGUMENT);
         return;
     }
+    walk_find(a, &w, &stage);
     if (threadIdx.x == 0) { /* logits that change under the kernel may leave a number without a holder */
         space.token = RULE_NO_TOKEN;
         space.group = 0;
         space.rest = wide_of(0);
     }
     __syncthreads();
-    if (a.method == RAFFLE_BLOCK && !a.law[w.row_first].greedy) walk_block<type, draft>(a, w, &space);
+    if (a.method == RAFFLE_BLOCK && !w.law[0].greedy) walk_block<type, draft>(a, w, &space);
     else walk_one_by_one<type, draft>(a, w, &space);
 }
 
