@@ -456,11 +456,10 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     if (!count) return false;
     fast_sort(q, count, bound, best, s);
     if (!fast_draw(q, p, r, count, mass, low, k.bits, token)) return false;
-    if constexpr (type::REQUESTED)
-        if (threadIdx.x == 0) {
-            k.tell(float_of_order(q.sorted[max(q.kept, 1u) - 1]), q.amount[1], 0);
-            k.listed = true;
-        }
+    if (threadIdx.x == 0) {
+        if constexpr (type::TOLD) k.tell(float_of_order(q.sorted[max(q.kept, 1u) - 1]), q.amount[1], 0);
+        if constexpr (type::REQUESTED) k.listed = true;
+    }
     return true;
 }
 

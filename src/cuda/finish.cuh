@@ -54,7 +54,7 @@ struct alignas(16) quick { /* read 16 bytes at a time */
 };
 
 /* A row and the block's shared memory for it; lives there itself. */
-template <class type> struct work : row_job, row_wish<type::REQUESTED> {
+template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD> {
     float row_best;   /* the largest logit */
     int state;        /* of the masses */
     scale mass_scale; /* what they were weighed with */
@@ -81,9 +81,9 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED> {
         };
     };
 
-    /* What was drawn, for the report; by one thread. */
+    /* What was drawn from; by one thread. */
     __device__ __forceinline__ void tell(float threshold, uint64_t tickets, int whole) {
-        if constexpr (type::REQUESTED) {
+        if constexpr (type::TOLD) {
             const answer drawn = {RULE_NO_TOKEN, 0, 0, threshold, INT32_MAX, tickets, 0, 0, 0.0f, whole};
             this->told = drawn;
         }

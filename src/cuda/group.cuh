@@ -31,24 +31,24 @@ struct device_row {
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
 struct type_f32 {
-    enum { BYTES = 4, REQUESTED = 0 };
+    enum { BYTES = 4, REQUESTED = 0, TOLD = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
-    enum { BYTES = 2, REQUESTED = 0 };
+    enum { BYTES = 2, REQUESTED = 0, TOLD = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
-    enum { BYTES = 2, REQUESTED = 0 };
+    enum { BYTES = 2, REQUESTED = 0, TOLD = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
-    enum { BYTES = stored::BYTES, REQUESTED = 0 };
+    enum { BYTES = stored::BYTES, REQUESTED = 0, TOLD = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
     }
@@ -59,7 +59,12 @@ template <class stored> struct type_probs {
 /* Logits of calls with a raffle_extra or a raffle_report: what these add is compiled where REQUESTED is 1 only, so that
  * kernels of other calls stay as small as they are. */
 template <class stored> struct requested : stored {
-    enum { REQUESTED = 1 };
+    enum { REQUESTED = 1, TOLD = 1 };
+};
+
+/* Rows of which it is wanted not only what was drawn, but also out of what: work::told. */
+template <class stored> struct judged : stored {
+    enum { TOLD = 1 };
 };
 
 /* ---- reading --------------------------------------------------------------------------------------- */
@@ -69,6 +74,7 @@ template <class type> struct lane_raw {
     uint4 word[type::BYTES / 2]; /* 2-byte logits: 1, f32: 2 */
 };
 template <class type> struct lane_raw<requested<type>> : lane_raw<type> {};
+template <class type> struct lane_raw<judged<type>> : lane_raw<type> {};
 
 /* Position in the group of a lane's j-th token. */
 template <class type> __device__ __forceinline__ int lane_token(bool wide, int lane, int j) {

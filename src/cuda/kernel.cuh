@@ -109,9 +109,30 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
 template <class type> static __device__ __noinline__ int32_t row_finish(work<type> *k) {
     __builtin_assume(__isShared(k));
     const answer told = row_answer(k, &k->params, k->row_best);
-    if constexpr (type::REQUESTED)
+    if constexpr (type::TOLD)
         if (threadIdx.x == 0) k->told = told;
     return told.token;
+}
+
+/* Draws from a row that is not greedy and whose groups have all been read. Gives its largest logit, too. By all threads. */
+template <class type> __device__ __forceinline__ int32_t row_draw(work<type> &k, float *most) {
+    int32_t token;
+    bool done = false;
+    if (fast_suits(k)) {
+        done = fast_finish(k, most, &token);
+        if (!done) {
+            __syncthreads();
+            done = wide_finish(&k, *most);
+            token = k.q.token;
+        }
+    }
+    if (!done) {
+        __syncthreads();
+        k.begin();
+        token = row_finish(&k);
+        *most = k.row_best;
+    }
+    return token;
 }
 
 /* Tells that `count` groups of a row are read, and what the block has found. Returns whether they were the last. */
@@ -216,23 +237,8 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (threadIdx.x == WARP) job_prepare(&k);
     __syncthreads();
     if (!last) return;
-    int32_t token;
     float most;
-    bool done = false;
-    if (fast_suits(k)) {
-        done = fast_finish(k, &most, &token);
-        if (!done) {
-            __syncthreads();
-            done = wide_finish(&k, most);
-            token = k.q.token;
-        }
-    }
-    if (!done) {
-        __syncthreads();
-        k.begin();
-        token = row_finish(&k);
-        most = k.row_best;
-    }
+    const int32_t token = row_draw(k, &most);
     if (threadIdx.x == 0) row_report(a, part_make(a).row, token, most);
     if constexpr (type::REQUESTED) {
         if (!a.has_report) return;

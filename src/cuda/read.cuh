@@ -48,9 +48,13 @@ template <> struct row_wish<1> {
     bool apart;        /* the point shows another row than is sampled: without mask and edits */
     uint32_t top_first; /* likeliest tokens that fast.cuh's candidates should hold for the report */
     bool listed;       /* fast.cuh's candidates are all tokens from the least of them up, and are still there */
-    answer told;       /* what was drawn */
     float best;        /* the largest logit of the row that was sampled */
     uint64_t row_mass; /* its mass at the temperature of the draw, or 0 where nobody needed it */
+};
+/* And of a type that is TOLD. */
+template <int wanted> struct row_told {};
+template <> struct row_told<1> {
+    answer told; /* what was drawn */
 };
 template <class type> struct work;
 

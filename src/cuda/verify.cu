@@ -10,7 +10,7 @@ template <class type, class draft> static cudaError_t launch(verify_args *a, int
     const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0);
     void *parameters[] = {a};
     const dim3 grid = parts_grid(rows, a->groups, processors, &a->part);
-    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<type, draft>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<judged<type>, judged<draft>>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
     if (code != cudaSuccess) return code;
     /* As many blocks a request as the GPU holds at once, each with a group for every warp. */
     const int64_t most = (a->groups + BLOCK_WARPS - 1) / BLOCK_WARPS, fair = (int64_t)processors * WALKS_PER_SM / a->requests;

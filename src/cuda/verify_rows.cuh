@@ -45,32 +45,35 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
     __builtin_assume(__isShared(k));
     const bool nan = __ldcg(&state->nan_seen);
     float best;
-    answer told = {};
-    told.token = RULE_NO_TOKEN;
+    int32_t token;
     if (k->to.greedy) {
         const uint64_t most = __ldcg(&state->best);
         best = key_logit(most);
-        told.greedy = 1;
-        told.token = key_token(most);
-    } else {
+        token = key_token(most);
+    } else if (probs) { /* the short ways know logits only */
         k->begin();
+        token = row_finish(k);
         best = k->row_best;
-        told = row_answer(k, &k->params, best);
+    } else {
+        token = row_draw(*k, &best);
     }
-    __syncthreads();
     if (threadIdx.x == 0) {
+        const answer &told = k->told;
         row_law made = {};
         made.valid = true;
         made.empty = best == MINUS_INF || (probs && nan);
-        made.greedy = told.greedy && !made.empty;
+        made.greedy = k->to.greedy && !made.empty;
         made.flags = (nan ? RULE_ROW_NAN : 0) | (best == PLUS_INF ? RULE_ROW_INF : 0) | (made.empty ? RULE_ROW_EMPTY : 0);
-        made.token = told.token;
-        made.mass = made.greedy ? 1 : told.draw_tickets;
-        made.kept.low = told.threshold;
-        made.kept.tie_last = told.tie_last;
-        made.whole = !(told.threshold > -FLT_MAX) && told.tie_last == INT32_MAX;
+        made.token = made.empty ? (int32_t)RULE_NO_TOKEN : token;
+        made.mass = 1;
         made.pieces = k->to.pieces;
-        if (!made.greedy && !made.empty) made.by = weighing_make(k->params.temperature, best);
+        if (!k->to.greedy) {
+            made.mass = told.draw_tickets;
+            made.kept.low = told.threshold;
+            made.kept.tie_last = told.tie_last;
+            made.whole = !(told.threshold > -FLT_MAX) && told.tie_last == INT32_MAX;
+            if (!made.empty) made.by = weighing_make(k->params.temperature, best);
+        }
         *law = made;
     }
     __syncthreads();
@@ -98,6 +101,7 @@ template <class type> __device__ __forceinline__ void verify_part(const verify_a
         law.flags = RAFFLE_ROW_ARGUMENT;
         law.token = RULE_NO_TOKEN;
     }
+    if (threadIdx.x == WARP && !k.to.greedy) job_prepare(&k);
     __syncthreads();
     if (!last) return;
     if (k.valid) law_make(&k, state, index >= a.rows && a.draft_probs, &law);
@@ -119,7 +123,7 @@ template <class type> __device__ __forceinline__ void verify_part(const verify_a
             draft_tickets<type>(a, index, &k, law, a.token[first + i], a.tickets_t + first + i);
 }
 
-/* `draft` is the type of draft rows: that of the logits, or of probabilities. */
+/* `draft` is the type of draft rows: that of the logits, or of probabilities. Both are judged. */
 template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kernel(const __grid_constant__ verify_args a) {
     __shared__ work<type> k; /* the same for all types */
