@@ -12,8 +12,8 @@ template <class type, class draft> static cudaError_t launch(verify_args *a, int
     const dim3 grid = parts_grid(rows, a->groups, processors, &a->part);
     cudaError_t code = cudaLaunchKernel(verify_rows_kernel<judged<type>, judged<draft>>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
     if (code != cudaSuccess) return code;
-    /* As many blocks a request as the GPU holds at once, each with a group for every warp. */
-    const int64_t most = (a->groups + BLOCK_WARPS - 1) / BLOCK_WARPS, fair = (int64_t)processors * WALKS_PER_SM / a->requests;
+    /* Twice as many blocks a request as the GPU holds at once, if each has a group for every warp: not all requests have work. */
+    const int64_t most = (a->groups + BLOCK_WARPS - 1) / BLOCK_WARPS, fair = (int64_t)processors * WALKS_PER_SM * 2 / a->requests;
     const int64_t parts = fair < 1 ? 1 : fair < most ? fair : most;
     a->walk_part = (int32_t)((a->groups + parts - 1) / parts);
     const unsigned blocks = (unsigned)((a->groups + a->walk_part - 1) / a->walk_part);

@@ -55,25 +55,41 @@ static __device__ __noinline__ void left_over(const verify_args &a, const reques
     row.aligned = draft_row.aligned = row.aligned && draft_row.aligned;
     const double up = double_of_wide(p.by.up), down = double_of_wide(p.by.down);
     const double over = down * (1.0 + 0x1p-48), under = down * (1.0 - 0x1p-48);
-    for (int g = w.group_first + (int)threadIdx.x / WARP; g < w.group_end; g += BLOCK_WARPS) {
-        uint64_t t[LANE_TOKENS] = {}, s[LANE_TOKENS] = {}, sum_t = 0, sum_s = 0;
-        if (warp_tickets<type>(row, target, peak_of_group(a, p.row, target, g), g, t)) {
-            if (tokens) lane_without<type>(a, w, p, row, g, t);
-            else warp_tickets<draft>(draft_row, own, peak_of_group(a, p.draft, own, g), g, s);
-#pragma unroll
-            for (int j = 0; j < LANE_TOKENS; ++j) {
-                const double x = (double)t[j] * up, y = (double)s[j];
-                bool left = x > y * over;
-                if (!left && x > y * under && t[j]) left = odds_left(p.by, t[j], s[j]); /* doubles cannot tell */
-                sum_t += left ? t[j] : 0;
-                sum_s += left ? s[j] : 0;
+    const int lane = threadIdx.x % WARP;
+    for (int base = w.group_first + (int)threadIdx.x / WARP; base < w.group_end; base += WARP * BLOCK_WARPS) {
+        /* The maxima of the warp's next groups, one a lane, and their logits on the way: groups one by one would wait for each. */
+        const int ahead = base + lane * BLOCK_WARPS;
+        const float peaks = ahead < w.group_end ? peak_of_group(a, p.row, target, ahead) : MINUS_INF;
+        const float draft_peaks = !tokens && ahead < w.group_end ? peak_of_group(a, p.draft, own, ahead) : MINUS_INF;
+        if (target.whole)
+#pragma unroll 1
+            for (int g = base; g < min(base + WARP * BLOCK_WARPS, w.group_end); g += BLOCK_WARPS) {
+                group_prefetch<type>(row, g, lane);
+                if (!tokens) group_prefetch<draft>(draft_row, g, lane);
             }
-        }
-        sum_t = warp_add_wide(sum_t);
-        sum_s = warp_add_wide(sum_s);
-        if (threadIdx.x % WARP == 0) {
-            __stcg(a.mass + p.row * a.groups + g, sum_t);
-            if (p.draft >= 0) __stcg(a.mass + p.draft * a.groups + g, sum_s);
+#pragma unroll 1
+        for (int i = 0; i < WARP && base + i * BLOCK_WARPS < w.group_end; ++i) {
+            const int g = base + i * BLOCK_WARPS;
+            const float peak = __shfl_sync(ALL_LANES, peaks, i), draft_peak = __shfl_sync(ALL_LANES, draft_peaks, i);
+            uint64_t t[LANE_TOKENS] = {}, s[LANE_TOKENS] = {}, sum_t = 0, sum_s = 0;
+            if (warp_tickets<type>(row, target, peak, g, t)) {
+                if (tokens) lane_without<type>(a, w, p, row, g, t);
+                else warp_tickets<draft>(draft_row, own, draft_peak, g, s);
+#pragma unroll
+                for (int j = 0; j < LANE_TOKENS; ++j) {
+                    const double x = (double)t[j] * up, y = (double)s[j];
+                    bool left = x > y * over;
+                    if (!left && x > y * under && t[j]) left = odds_left(p.by, t[j], s[j]); /* doubles cannot tell */
+                    sum_t += left ? t[j] : 0;
+                    sum_s += left ? s[j] : 0;
+                }
+            }
+            sum_t = warp_add_wide(sum_t);
+            sum_s = warp_add_wide(sum_s);
+            if (lane == 0) {
+                __stcg(a.mass + p.row * a.groups + g, sum_t);
+                if (p.draft >= 0) __stcg(a.mass + p.draft * a.groups + g, sum_s);
+            }
         }
     }
 }
