@@ -121,7 +121,7 @@ typedef struct raffle_plan_desc {
     int64_t history_max; /* the largest history_max of a raffle_state that calls will use; 0: none */
 } raffle_plan_desc;
 
-/* CUDA refuses raffle_params.extra and raffle_state with RAFFLE_E_UNSUPPORTED so far. */
+/* CUDA refuses raffle_params.extra and raffle_params.state with RAFFLE_E_UNSUPPORTED so far. */
 #define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 8 bytes a token */
 #define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report; CUDA: the workspace grows by 24 bytes a row and group of 256 tokens */
 
@@ -192,7 +192,7 @@ typedef struct raffle_params {
 #define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN, or has no probability */
 #define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range: RAFFLE_NO_TOKEN */
 #define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty, or has a negative or NaN probability: it was not used */
-#define RAFFLE_ROW_STATE 16u    /* kept for CUDA's raffle_state: a history was longer than its room. Not set so far */
+#define RAFFLE_ROW_STATE 16u    /* CUDA: the history of this row's slot is not what its calls asked for: see raffle_tokens */
 
 typedef struct raffle_result {
     uint32_t size;
@@ -379,8 +379,8 @@ RAFFLE_API int64_t raffle_ids_sort(int32_t *ids, float *values, int64_t count);
 
 /* ---- state: what requests have said so far ----------------------------------------------------- */
 
-/* A pool of slots in host memory that you own (RAFFLE_CUDA is refused so far). Each slot holds a history of prompt and
- * output tokens and how often each is in it:
+/* A pool of slots in memory that you own: host memory, or device memory (RAFFLE_CUDA). Each slot holds a history of prompt
+ * and output tokens and how often each is in it:
  *
  *     memory   | slot 0 | slot 1 | ...                                             raffle_state_bytes / slots each
  *     slot     | length | prompt | entries | flags | unused (48) | token[history_max] | entry[entry_max] | index[..] |
@@ -389,7 +389,9 @@ RAFFLE_API int64_t raffle_ids_sort(int32_t *ids, float *values, int64_t count);
  *
  * each part padded to 64 bytes; entry_max is the smaller of vocab and history_max * 9 / 8 + 16, and index, which finds
  * entries, the next power of two from 1.5 * entry_max on (at least 16). About 20 to 27 bytes for each token of history_max:
- * 86,208 a slot for 4,096 tokens, 2.6 MB for 131,072 of a vocabulary of 128,256. */
+ * 86,208 a slot for 4,096 tokens, 2.6 MB for 131,072 of a vocabulary of 128,256.
+ * The bytes of a slot mean the same in both kinds of memory. To look at a slot of a GPU, or to move a request, copy them into
+ * a host state of as long histories and the same vocab; raffle_state_history then reads them. */
 typedef struct raffle_state {
     uint32_t size;
     int32_t backend;     /* raffle_backend: where the memory is */
@@ -401,8 +403,13 @@ typedef struct raffle_state {
     void *memory;        /* raffle_state_bytes, aligned to RAFFLE_WORKSPACE_ALIGN */
 } raffle_state;
 
-/* What a call does to slots: done on return, checked as a whole before anything is written. No slot may be changed
- * twice by one call. */
+/* What a call does to slots. No slot may be changed twice by one call, nor by two calls at the same time.
+ * CPU: done on return, checked as a whole before anything is written.
+ * CUDA: enqueued on the stream in one kernel launch, safe to capture; the arrays are in device memory. Rows that are wrong
+ * are left out, and the others done. Such a row gets RAFFLE_ROW_ARGUMENT (a slot, id or count out of range; a slot twice in the
+ * call) or RAFFLE_ROW_STATE (a history without room, an output shorter than what is taken back, a slot that was never
+ * cleared). The slot it would have changed keeps its history, and bit 0 of its flags is set until it gets a prompt, is
+ * reset or becomes a copy of another: so long, rows that are sampled with it have RAFFLE_ROW_STATE. */
 typedef struct raffle_tokens {
     uint32_t size;
     uint32_t reserved;
@@ -411,7 +418,8 @@ typedef struct raffle_tokens {
     const int32_t *token; /* [rows, stride] */
     const int32_t *count; /* [rows] tokens of each row; NULL: stride */
     int64_t stride;       /* 0: 1 */
-    struct CUstream_st *stream; /* for CUDA: NULL so far */
+    struct CUstream_st *stream; /* CUDA: a cudaStream_t; NULL: the default stream. CPU: must be NULL */
+    uint32_t *row_flags;  /* [rows] or NULL. 0: done as asked, which on the CPU all are */
 } raffle_tokens;
 
 RAFFLE_API size_t raffle_state_bytes(const raffle_state *state); /* of all slots; 0 if a field is out of range */
@@ -428,7 +436,7 @@ RAFFLE_API raffle_status raffle_state_reset(const raffle_state *state, const raf
 /* Makes slot `token[row * stride]` a copy of slot `slot[row]`, which others may be too; the two sets have no
  * slot in common. */
 RAFFLE_API raffle_status raffle_state_fork(const raffle_state *state, const raffle_tokens *pairs, raffle_error *error);
-/* The history of a slot in host memory: *length tokens, of which the first *prompt were the prompt. */
+/* The history of a slot in host memory: *length tokens, of which the first *prompt were the prompt. NULL: no such slot. */
 RAFFLE_API const int32_t *raffle_state_history(const raffle_state *state, int64_t slot, int64_t *prompt, int64_t *length);
 
 /* ---- report: log-probabilities and more about each row ------------------------------------------ */

@@ -30,6 +30,7 @@ raffle_status raffle_take(void *to, size_t known, size_t least, const void *from
 #define TAKE(to, from, type) TAKE_SINCE(sizeof(type), to, from, type)
 /* Those that have grown since the first release. */
 #define TAKE_LOGITS(to, from) TAKE_SINCE(offsetof(raffle_logits, row_index), to, from, raffle_logits)
+#define TAKE_TOKENS(to, from) TAKE_SINCE(offsetof(raffle_tokens, row_flags), to, from, raffle_tokens)
 #define TAKE_PARAMS(to, from) TAKE_SINCE(offsetof(raffle_params, draft_step), to, from, raffle_params)
 
 raffle_status raffle_check_logits(const raffle_plan *plan, raffle_logits *logits, const char *name, raffle_error *error);

@@ -122,6 +122,8 @@ raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle
     if (status) return status;
     if (p->state && made->state.backend != plan->desc.backend)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "state.backend is not the plan's");
+    if (p->state && made->state.device != plan->desc.device)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "state.device is %d: the plan's is %d", made->state.device, plan->desc.device);
     if (p->state && made->state.vocab != plan->desc.vocab)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "state.vocab is %lld: the plan's is %lld",
                            (long long)made->state.vocab, (long long)plan->desc.vocab);

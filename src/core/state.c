@@ -77,7 +77,7 @@ static raffle_status change(const raffle_state *state, const raffle_tokens *toke
     memset(&call, 0, sizeof call);
     call.action = action;
     raffle_status status = raffle_check_state(state, &call.state, &call.layout, error);
-    if (!status && action != STATE_CLEAR) status = TAKE(&call.tokens, tokens, raffle_tokens);
+    if (!status && action != STATE_CLEAR) status = TAKE_TOKENS(&call.tokens, tokens);
     if (status) return status;
     raffle_tokens *t = &call.tokens;
     if (action == STATE_CLEAR) t->stream = stream;

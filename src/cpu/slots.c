@@ -120,6 +120,9 @@ raffle_status raffle_cpu_change(const state_call *c, raffle_error *error) {
     }
     for (int64_t row = 0; !status && row < c->tokens.rows; ++row) status = check_row(c, row, error);
     if (!status) status = check_apart(c, error);
-    for (int64_t row = 0; !status && row < c->tokens.rows; ++row) change_row(c, row);
+    for (int64_t row = 0; !status && row < c->tokens.rows; ++row) {
+        change_row(c, row);
+        if (c->tokens.row_flags) c->tokens.row_flags[row] = 0;
+    }
     return status;
 }

@@ -20,6 +20,9 @@ static inline raffle_status device_lacks(const call *call, raffle_error *error) 
     return missing ? raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s: the CUDA backend does not have it yet", missing) : RAFFLE_OK;
 }
 
+/* How many GPUs there are, or a sentence on why none can be used; in run.cu. */
+cudaError_t device_count(int *count, char *why, size_t bytes);
+
 /* Makes a device current for as long as it lives, then puts the caller's back. */
 struct device_guard {
     int before;
@@ -39,5 +42,8 @@ struct device_guard {
 size_t write_workspace(const raffle_plan_desc *desc);
 cudaError_t write_prepare(const raffle_plan_desc *desc, int major);
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error);
+
+/* The raffle_state functions, in state.cu. */
+raffle_status slots_change(const state_call *call, raffle_error *error);
 
 #endif

@@ -20,8 +20,7 @@ struct device_state {
 
 static const char *const dtype_name[] = {"f32", "f16", "bf16"};
 
-/* A sentence on why no GPU can be used, or success. */
-static cudaError_t device_count(int *count, char *why, size_t bytes) {
+cudaError_t device_count(int *count, char *why, size_t bytes) {
     cudaError_t code = cudaGetDeviceCount(count);
     if (code == cudaSuccess && *count < 1) code = cudaErrorNoDevice;
     if (code != cudaSuccess) {
@@ -219,8 +218,4 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }
 
-static raffle_status change(const state_call *, raffle_error *error) {
-    return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_state: the CUDA backend does not have it yet");
-}
-
-extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write_call, explain, verify, change};
+extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write_call, explain, verify, slots_change};

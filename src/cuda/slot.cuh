@@ -16,8 +16,10 @@ struct slot_pool {
 
 /* On the host: a checked state and its layout. */
 static inline slot_pool slot_pool_make(const raffle_state *s, const slot_layout *l) {
-    slot_pool p = {(char *)s->memory, s->slots,  l->slot_bytes,           l->token_at,           l->entry_at,
-                   l->index_at,       (int32_t)s->vocab, (int32_t)s->history_max, (int32_t)l->entry_max, (uint32_t)l->index_count - 1};
+    slot_pool p = {(char *)s->memory, s->slots,          l->slot_bytes,
+                   l->token_at,       l->entry_at,       l->index_at,
+                   (int32_t)s->vocab, (int32_t)s->history_max, (int32_t)l->entry_max,
+                   (uint32_t)l->index_count - 1};
     return p;
 }
 

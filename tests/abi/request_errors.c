@@ -342,6 +342,60 @@ TEST(states) {
     CHECK_STATUS(raffle_state_clear(&f.state, NULL, NULL), RAFFLE_OK);
 }
 
+/* What the host can see is refused for slots on a GPU as well, whether or not there is one. The memory of this pool is the
+ * host's: no call may get through. */
+TEST(states_of_cuda) {
+    static const int32_t number[2] = {0, 1};
+    raffle_state s = f.state;
+    s.backend = RAFFLE_CUDA;
+    CHECK(raffle_state_bytes(&s) == raffle_state_bytes(&f.state), "slots have another size");
+    CHECK(!raffle_state_history(&s, 0, NULL, NULL), "device memory was read by the host");
+    for (int what = PROMPT; what <= FORK; ++what) {
+        raffle_tokens good = raffle_tokens_init();
+        good.rows = 2;
+        good.slot = good.token = good.count = number;
+        good.stream = (struct CUstream_st *)&good; /* not looked at */
+        raffle_tokens t = good;
+        t.rows = ROWS + 1, change_refused(what, &s, &t, RAFFLE_E_ARGUMENT, -1, "rows"), t = good;
+        t.rows = -1, change_refused(what, &s, &t, RAFFLE_E_ARGUMENT, -1, "rows"), t = good;
+        t.stride = -1, change_refused(what, &s, &t, RAFFLE_E_ARGUMENT, -1, "stride"), t = good;
+        t.reserved = 1, change_refused(what, &s, &t, RAFFLE_E_STRUCT, -1, "reserved"), t = good;
+        t.size = 3, change_refused(what, &s, &t, RAFFLE_E_STRUCT, -1, "raffle_tokens"), t = good;
+        t.token = t.count = NULL;
+        if (what != RESET) change_refused(what, &s, &t, RAFFLE_E_ARGUMENT, -1, what == TRUNCATE ? "count" : "token");
+        raffle_state bad = s;
+        bad.device = -1, change_refused(what, &bad, &good, RAFFLE_E_ARGUMENT, -1, "device"), bad = s;
+        bad.slots = 0, change_refused(what, &bad, &good, RAFFLE_E_ARGUMENT, -1, "slots"), bad = s;
+        bad.memory = NULL, change_refused(what, &bad, &good, RAFFLE_E_ARGUMENT, -1, "memory"), bad = s;
+        bad.memory = (char *)s.memory + 16, change_refused(what, &bad, &good, RAFFLE_E_ARGUMENT, -1, "memory");
+        if (raffle_cuda_available(NULL, 0)) continue;
+        raffle_error error = raffle_error_init();
+        const raffle_status status = change(what, &s, &good, &error);
+        CHECK(status == RAFFLE_E_UNSUPPORTED || status == RAFFLE_E_DEVICE, "status %d: %s", status, error.text);
+    }
+}
+
+/* A caller of the first release has no row_flags; others get a 0 for each row. */
+TEST(row_flags) {
+    static const int32_t token[2] = {3, 4};
+    uint32_t flags[3] = {7, 7, 7};
+    raffle_tokens t = raffle_tokens_init();
+    t.rows = 2;
+    t.token = token;
+    t.row_flags = flags;
+    t.size = offsetof(raffle_tokens, row_flags);
+    CHECK_STATUS(raffle_state_accept(&f.state, &t, NULL), RAFFLE_OK);
+    CHECK(flags[0] == 7, "written behind the caller's struct");
+    t.size = sizeof t;
+    CHECK_STATUS(raffle_state_accept(&f.state, &t, NULL), RAFFLE_OK);
+    CHECK(!flags[0] && !flags[1] && flags[2] == 7, "%u %u %u", flags[0], flags[1], flags[2]);
+    flags[0] = 7;
+    t.token = (const int32_t[]){3, VOCAB};
+    CHECK_STATUS(raffle_state_accept(&f.state, &t, NULL), RAFFLE_E_ARGUMENT);
+    CHECK(flags[0] == 7, "flags of a call that was refused");
+    CHECK_STATUS(raffle_state_clear(&f.state, NULL, NULL), RAFFLE_OK);
+}
+
 TEST(state_sizes) {
     raffle_state s = f.state;
     CHECK(raffle_state_bytes(NULL) == 0, "NULL has a size");
@@ -387,6 +441,8 @@ int main(void) {
     RUN(calls);
     RUN(reports);
     RUN(states);
+    RUN(states_of_cuda);
+    RUN(row_flags);
     RUN(state_sizes);
     RUN(ids_sort);
     runner_free(f.run);

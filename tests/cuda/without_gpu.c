@@ -62,6 +62,43 @@ TEST(arguments_are_checked_first) {
     CHECK_STATUS(raffle_plan_create(&desc, &plan, NULL), RAFFLE_E_ARGUMENT);
 }
 
+/* Slots in device memory: refused with the sentence of a plan, after what is wrong with the call itself. */
+TEST(slots_are_refused) {
+    if (gpu_present()) SKIP("a GPU is present");
+    char why[112];
+    raffle_error error = raffle_error_init();
+    raffle_state state = raffle_state_init();
+    state.backend = RAFFLE_CUDA;
+    state.slots = 3;
+    state.history_max = 10;
+    state.vocab = 100;
+    const size_t bytes = raffle_state_bytes(&state);
+    unsigned char *memory = (unsigned char *)aligned_alloc(64, bytes);
+    memset(memory, 0xa5, bytes);
+    state.memory = memory;
+    raffle_cuda_available(why, sizeof why);
+    CHECK_STATUS(raffle_state_clear(&state, NULL, &error), RAFFLE_E_DEVICE);
+    CHECK(!strcmp(error.text, why), "\"%s\" is not \"%s\"", error.text, why);
+    const int32_t token[3] = {1, 2, 3};
+    raffle_status (*const change[])(const raffle_state *, const raffle_tokens *, raffle_error *) = {
+        raffle_state_prompt, raffle_state_accept, raffle_state_truncate, raffle_state_reset, raffle_state_fork};
+    for (size_t i = 0; i < sizeof change / sizeof *change; ++i) {
+        raffle_tokens tokens = raffle_tokens_init();
+        error = raffle_error_init();
+        tokens.token = tokens.count = token;
+        tokens.rows = 3;
+        CHECK_STATUS(change[i](&state, &tokens, &error), RAFFLE_E_DEVICE);
+        CHECK(!strcmp(error.text, why), "\"%s\" is not \"%s\"", error.text, why);
+        tokens.rows = 4;
+        CHECK_STATUS(change[i](&state, &tokens, &error), RAFFLE_E_ARGUMENT);
+        tokens.rows = 0;
+        CHECK_STATUS(change[i](&state, &tokens, NULL), RAFFLE_OK);
+    }
+    for (size_t i = 0; i < bytes; ++i)
+        if (memory[i] != 0xa5) CHECK(0, "byte %zu was written", i);
+    free(memory);
+}
+
 /* A refused CUDA plan leaves the CPU as it was. */
 TEST(the_cpu_works_on) {
     enum { VOCAB = 1000 };
@@ -98,6 +135,7 @@ int main(void) {
     RUN(plan_is_refused);
     RUN(the_reason_is_told);
     RUN(arguments_are_checked_first);
+    RUN(slots_are_refused);
     RUN(the_cpu_works_on);
     return test_report("cuda_without_gpu");
 }
