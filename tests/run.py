@@ -321,12 +321,12 @@ def bench_cuda():
     if not gpu():
         sys.exit("make bench-cuda: no GPU on this machine")
     try:
-        build_cuda(gpu(), "bench_cuda", "bench_softmax", "bench_verify")
+        build_cuda(gpu(), "bench_cuda", "bench_softmax", "bench_verify", "bench_state")
     except StepFailed as failure:
         sys.exit(f"make bench-cuda: {failure} failed")
     folder = ROOT / "build-cuda-test"
     failed = 0
-    for program in (["bench_cuda", "--csv", folder / "cuda.csv"], ["bench_softmax"], ["bench_verify"]):
+    for program in (["bench_cuda", "--csv", folder / "cuda.csv"], ["bench_softmax"], ["bench_verify"], ["bench_state"]):
         failed |= subprocess.run([folder / "bench" / program[0], *program[1:]], cwd=ROOT).returncode
     print(flush=True)
     subprocess.run([sys.executable, ROOT / "bench/peers_cuda.py", "--csv", folder / "cuda_peers.csv"], cwd=ROOT)
