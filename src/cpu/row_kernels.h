@@ -205,7 +205,7 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
 
 #define DEFINE_LOOPS(name, kind)                                                                                       \
     static float name##_scan(const work *k, int *nan) { return row_scan(k->row, k->scratch, nan, kind); }              \
-    static float name##_scan_weigh(const work *k, scale s, int *nan) { return row_scan_weigh(k, s, nan, kind); }       \
+    static float name##_scan_weigh(const work *k, scale s, int *nan) { return row_scan_weigh(k, s, nan, NULL, kind); } \
     static listing name##_list(const work *k, const weighing *w, float low, float high) {                              \
         return row_list(k, w, low, high, kind);                                                                        \
     }                                                                                                                  \

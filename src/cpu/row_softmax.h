@@ -2,91 +2,37 @@
  * are divided there, so that no logit is weighed twice. In place too: a group is read before it is written. What it
  * writes is what row_write.h writes. Included by rows.c only. `kind` is a compile-time constant everywhere. */
 
-/* Writes the weights of a group of four, whose maxima are known, and leaves their sums. */
-RAFFLE_FN void group_weights_to(const cpu_row *row, int64_t g, const ref *f, float *to, vsum *sum, int kind) {
-    const int64_t first = g * GROUP, count = group_end(row, g) - first;
-    vsum total = sum_zero();
-    if (f->kind == REF_PLAIN && count == GROUP) {
-        for (int64_t j = 0; j < GROUP; j += V_CHAINS * V_LANES) {
-            vf x[V_CHAINS];
-            for (int n = 0; n < V_CHAINS; ++n) x[n] = read_full(row, first + j + n * V_LANES, kind);
-            v_weights(x, V_CHAINS, f, 0);
-            for (int n = 0; n < V_CHAINS; ++n) {
-                v_store(to + first + j + n * V_LANES, x[n]);
-                total = sum_add(total, x[n]);
-            }
-        }
-    } else {
-        float made[GROUP];
-        for (int64_t j = 0; j < count; j += V_LANES) {
-            vf v = v_weight_any(read_group(row, first + j, 0, kind), f);
-            v_store(made + j, v);
-            total = sum_add(total, v);
-        }
-        memcpy(to + first, made, (size_t)count * sizeof *made);
+/* Weights, which are at[count], become probabilities. */
+RAFFLE_FN void weights_divide(float *at, int64_t count, const portion *p) {
+    int64_t j = 0;
+    float part[V_LANES] = {0};
+    if (p->none) {
+        memset(at, 0, (size_t)count * sizeof *at);
+        return;
     }
-    *sum = total;
-}
-
-/* Fills peak[] and mass[] with each group's maximum and sum of weights, and `to` with the weights. *nan: whether there was
- * a NaN. */
-RAFFLE_FN void row_weights_to(const cpu_row *row, const cpu_scratch *s, scale by, float *to, int *nan, int kind) {
-    vm numbers = v_every();
-    for (int64_t g = 0; g < s->groups; g += 4) {
-        vsum sum[4];
-        float size[4];
-        uint32_t low[4];
-        const int64_t end = g + 4 < s->groups ? g + 4 : s->groups;
-        if (end * GROUP <= row->params.vocab) groups_top(row, s, g, end, &numbers, kind);
-        else
-            for (int64_t i = g; i < end; ++i) s->peak[i] = v_peak(group_top_edge(row, i, &numbers, kind));
-        for (int q = 0; q < 4; ++q) {
-            sum[q] = sum_zero();
-            if (g + q >= end) continue;
-            const float peak = s->peak[g + q];
-            if (peak > MINUS_INF) {
-                const ref f = ref_deep(ref_make(by, peak), by, peak);
-                group_weights_to(row, g + q, &f, to, &sum[q], kind);
-            } else {
-                memset(to + (g + q) * GROUP, 0, (size_t)(group_end(row, g + q) - (g + q) * GROUP) * sizeof *to);
-            }
-        }
-        sum_store(low, size, sum);
-        for (int64_t q = 0; g + q < end; ++q) s->mass[g + q] = sum_resolve(low[q], size[q]);
-    }
-    *nan = v_bits(numbers) != v_bits(v_every());
+    for (; j + V_LANES <= count; j += V_LANES) v_store(at + j, v_portion(v_load_f32(at + j), p));
+    if (j == count) return;
+    memcpy(part, at + j, (size_t)(count - j) * sizeof *at);
+    v_store(part, v_portion(v_load_f32(part), p));
+    memcpy(at + j, part, (size_t)(count - j) * sizeof *at);
 }
 
 RAFFLE_FN uint32_t row_softmax(const cpu_row *row, const cpu_scratch *s, float *to, int kind) {
-    const scale by = scale_make(row->params.temperature);
-    float best = MINUS_INF;
-    uint64_t mass = 0;
+    scale deep = scale_make(row->params.temperature);
+    deep.drop = deep.drop * DEEPER;
+    row_state state;
+    const work k = {NULL, row, s, &state, MINUS_INF, kind};
     int nan = 0;
-    row_weights_to(row, s, by, to, &nan, kind);
-    for (int64_t g = 0; g < s->groups; ++g) best = s->peak[g] > best ? s->peak[g] : best;
+    const float best = row_scan_weigh(&k, deep, &nan, to, kind);
     const uint32_t flags = nan ? RULE_ROW_NAN : 0;
     if (best == MINUS_INF) return flags | RULE_ROW_EMPTY; /* all zero already */
     const weighing w = weighing_make(row->params.temperature, best);
-    for (int64_t g = 0; g < s->groups; ++g)
-        if (s->peak[g] > MINUS_INF) mass += tickets_of(s->mass[g], group_ref_make(&w, s->peak[g]).below);
-    const portion best_portion = portion_make(mass);
+    const portion best_portion = portion_make(weights_to_tickets(s, &w));
     for (int64_t g = 0; g < s->groups; ++g) {
-        const float peak = s->peak[g];
-        float *at = to + g * GROUP, part[GROUP];
-        const int64_t count = group_end(row, g) - g * GROUP;
-        if (peak == MINUS_INF) continue;
-        const ref f = ref_make(w.scale, peak);
-        const portion p = portion_below(best_portion, ref_distance(&w.row, best, &f, peak));
-        if (p.none) {
-            memset(at, 0, (size_t)count * sizeof *at);
-        } else if (count == GROUP) {
-            for (int64_t j = 0; j < GROUP; j += V_LANES) v_store(at + j, v_portion(v_load_f32(at + j), &p));
-        } else {
-            memset(part, 0, sizeof part);
-            memcpy(part, at, (size_t)count * sizeof *at);
-            for (int64_t j = 0; j < count; j += V_LANES) v_store(part + j, v_portion(v_load_f32(part + j), &p));
-            memcpy(at, part, (size_t)count * sizeof *at);
-        }
+        if (s->peak[g] == MINUS_INF) continue;
+        const ref f = {.exponent = s->exponent[g]};
+        const portion p = portion_below(best_portion, ref_distance(&w.row, best, &f, s->peak[g]));
+        weights_divide(to + g * GROUP, group_end(row, g) - g * GROUP, &p);
     }
     return flags | (best == PLUS_INF ? RULE_ROW_INF : 0);
 }

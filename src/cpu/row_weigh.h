@@ -46,14 +46,16 @@ RAFFLE_FN vf read_group(const cpu_row *row, int64_t i, int whole, int kind) {
     return whole || row->params.vocab - i >= V_LANES ? read_full(row, i, kind) : read_edge(row, i, kind);
 }
 
-/* Tokens i .. i + 2 V_LANES - 1 in any order, for loops that do not care which is which. */
+/* Tokens i .. i + 2 V_LANES - 1, */
+RAFFLE_FN void read_in_order(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
+    *x = read_full(row, i, kind);
+    *y = read_full(row, i + V_LANES, kind);
+}
+
+/* or in any order, for loops that do not care which is which. */
 RAFFLE_FN void read_pair(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
-    if (kind == READ_BF16) {
-        v_load_pair_bf16(row->logits + i * read_bytes(kind), x, y);
-    } else {
-        *x = read_full(row, i, kind);
-        *y = read_full(row, i + V_LANES, kind);
-    }
+    if (kind == READ_BF16) v_load_pair_bf16(row->logits + i * read_bytes(kind), x, y);
+    else read_in_order(row, i, x, y, kind);
 }
 
 RAFFLE_FN int group_whole(const cpu_row *row, int64_t g) { return (g + 1) * GROUP <= row->params.vocab; }
@@ -176,16 +178,18 @@ RAFFLE_FN vsum group_sum(const cpu_row *row, int64_t g, const ref *f, int kind) 
 
 /* One group on its way: its weights are added up, and the group of the next block is read for its largest logits.
  * A group is read from memory for its maximum while another is weighed: neither waits for the other.
- * `open`: see weigh_blocks.h. If not, a NaN of group g leaves *numbers. */
+ * `open`: see weigh_blocks.h. If not, a NaN of group g leaves *numbers.
+ * `to`: NULL, or where the weights of the row's tokens go; it may be the logits. */
 RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, int q, int64_t next, vf *top, vm *numbers,
-                          int open, int kind) {
+                          int open, float *to, int kind) {
     vsum sum = sum_zero();
     vf a = v_set(MINUS_INF), b = a;
     for (int64_t i = 0; i < GROUP; i += V_CHAINS * V_LANES) {
         vf x[V_CHAINS];
         for (int n = 0; n < V_CHAINS; n += 2) {
             vf y, z;
-            read_pair(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
+            if (to) read_in_order(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
+            else read_pair(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
             if (!open) *numbers = v_numbers(*numbers, x[n], x[n + 1]);
             read_pair(row, next * GROUP + i + n * V_LANES, &y, &z, kind);
             a = v_max(y, a);
@@ -193,18 +197,37 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
         }
         if (open) v_weights_open(x, V_CHAINS, f, q);
         else v_weights_block(x, V_CHAINS, f, q);
-        for (int n = 0; n < V_CHAINS; ++n) sum = sum_add(sum, x[n]);
+        for (int n = 0; n < V_CHAINS; ++n) {
+            if (to) v_store(to + g * GROUP + i + n * V_LANES, x[n]);
+            sum = sum_add(sum, x[n]);
+        }
     }
     *top = v_max(a, b);
     return sum;
 }
 
-/* The reference and the weights of any group, whatever is in it; a NaN leaves *numbers. */
-RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, int kind) {
+/* The weights of any group to their place in to[vocab], and their sum. */
+RAFFLE_FN vsum group_weights_to(const cpu_row *row, int64_t g, const ref *f, float *to, int kind) {
+    const int64_t first = g * GROUP, count = group_end(row, g) - first;
+    float made[GROUP];
+    vsum sum = sum_zero();
+    for (int64_t j = 0; j < count; j += V_LANES) {
+        vf v = v_weight_any(read_group(row, first + j, 0, kind), f);
+        v_store(made + j, v);
+        sum = sum_add(sum, v);
+    }
+    memcpy(to + first, made, (size_t)count * sizeof *made);
+    return sum;
+}
+
+/* The reference and the weights of any group, whatever is in it; a NaN leaves *numbers. `to` as for block_step. */
+RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, float *to, int kind) {
     const cpu_scratch *s = k->scratch;
     float peak = v_peak(group_top_edge(k->row, g, numbers, kind));
     ref f = ref_make(scale, peak);
-    vsum sum = peak > MINUS_INF ? group_sum(k->row, g, &f, kind) : sum_zero();
+    vsum sum = sum_zero();
+    if (peak > MINUS_INF) sum = to ? group_weights_to(k->row, g, &f, to, kind) : group_sum(k->row, g, &f, kind);
+    else if (to) memset(to + g * GROUP, 0, (size_t)(group_end(k->row, g) - g * GROUP) * sizeof *to);
     s->peak[g] = peak;
     s->exponent[g] = f.exponent;
     s->low[g] = v_total_u(v_count_low(sum.low));
@@ -220,8 +243,9 @@ RAFFLE_FN void groups_top(const cpu_row *row, const cpu_scratch *s, int64_t firs
     }
 }
 
-/* Weighs the groups first .. end-1 of a block and reads the groups of the next one, or where there is none, of this. */
-RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t end, vm *numbers, int kind) {
+/* Weighs the groups first .. end-1 of a block and reads the groups of the next one, or where there is none, of this.
+ * With `to`, nothing is written before it is known how the group must be weighed: its logits may be there. */
+RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t end, vm *numbers, float *to, int kind) {
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
     const int64_t whole = row.params.vocab / GROUP, next = first + BLOCK < whole ? first + BLOCK : first;
@@ -234,8 +258,13 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
         for (int i = 0; i < 4; ++i) {
             int q = (int)(g - first) + i;
             int64_t now = g + i < end ? g + i : end - 1, ahead = next + q < whole ? next + q : whole - 1;
-            sum[i] = open >> q & 1 ? block_step(&row, now, &f, q, ahead, &top[i], numbers, V_OPEN, kind)
-                                   : block_step(&row, now, &f, q, ahead, &top[i], numbers, 0, kind);
+            if (to && (g + i >= end || !(f.plain >> q & 1))) {
+                sum[i] = sum_zero();
+                top[i] = group_top(&row, ahead, numbers, kind);
+                continue;
+            }
+            sum[i] = open >> q & 1 ? block_step(&row, now, &f, q, ahead, &top[i], numbers, V_OPEN, to, kind)
+                                   : block_step(&row, now, &f, q, ahead, &top[i], numbers, 0, to, kind);
         }
         sum_store(s.low + g, s.size + g, sum);
         v_store_peaks(s.peak + next + (g - first), top[0], top[1], top[2], top[3]);
@@ -248,22 +277,23 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
     uint32_t every = (2u << (end - first - 1)) - 1;
     if (open & ~finite & every) k->state->open = 0; /* where one -inf is, there are more */
     for (uint32_t again = ~(finite & f.plain) & every; again; again &= again - 1)
-        group_weigh(k, scale, first + __builtin_ctz(again), numbers, kind);
+        group_weigh(k, scale, first + __builtin_ctz(again), numbers, to, kind);
 }
 
 /* The first reading of a row that is weighed whole: the largest logit of each group, as row_scan finds them, and each
- * group's weight as low[] and size[], of which row_weigh makes tickets. Not for a scale that is flat or linear. */
-RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, int kind) {
+ * group's weight as low[] and size[], of which row_weigh makes tickets. Not for a scale that is flat or linear.
+ * `to`: NULL, or where the weights of the row's tokens go; it may be the logits. */
+RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, int kind) {
     if (kind & READ_PROBS) return row_scan(k->row, k->scratch, nan, kind); /* and nothing is compiled for it */
     const cpu_row *row = k->row;
     const cpu_scratch *s = k->scratch;
     const int64_t whole = row->params.vocab / GROUP;
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
-    k->state->open = V_OPEN && !(kind & READ_ALLOW);
+    k->state->open = V_OPEN && !(kind & READ_ALLOW) && (const char *)to != row->logits; /* no second look at what is gone */
     groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, &numbers, kind);
-    for (int64_t g = 0; g < whole; g += BLOCK) block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, kind);
-    for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, kind); /* the last, if not whole */
+    for (int64_t g = 0; g < whole; g += BLOCK) block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, to, kind);
+    for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, to, kind); /* the last, if not whole */
     peaks_pad(s);
     for (int64_t g = 0; g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
     *nan = v_bits(numbers) != v_bits(v_every());

@@ -140,33 +140,43 @@ static void group_keep(writing *w, int64_t g, int64_t count, const uint32_t *bit
     }
 }
 
+/* A whole group of logarithms without a cut. Not under REF_STEP or REF_LINEAR. */
+RAFFLE_FN void group_write_logs(const writing *w, int64_t g, float *made, int kind) {
+    const cpu_row row = *w->row;
+    const log_line line = w->line;
+    const vf low = v_set(w->kept.low), nothing = v_set(MINUS_INF);
+    for (int64_t j = 0; j < GROUP; j += V_LANES) {
+        vf x = read_full(&row, g * GROUP + j, kind);
+        v_store(made + j, v_select(v_ge(x, low), v_log(x, &line), nothing));
+    }
+}
+
 /* Everything that is asked for, of one group. */
 RAFFLE_FN void group_write(writing *w, int64_t g, int kind) {
     const cpu_target *to = w->to;
     const float peak = w->scratch->peak[g], nothing = nothing_of(w);
     const int64_t count = group_end(w->row, g) - g * GROUP;
     const int sets = to->kept || to->list || to->count;
-    const int uncut = !(w->kept.low > -FLT_MAX) && w->kept.tie_last == INT32_MAX && !w->kept.capped && to->form == FORM_PROBABILITY && !sets;
-    float made[GROUP];
+    const int uncut = !(w->kept.low > -FLT_MAX) && w->kept.tie_last == INT32_MAX && !w->kept.capped && !sets && count == GROUP;
+    const int direct = to->data && to->dtype == RAFFLE_F32 && (uintptr_t)to->data % sizeof(float) == 0 && count == GROUP;
+    float elsewhere[GROUP], *const made = direct ? (float *)(void *)to->data + g * GROUP : elsewhere;
     uint32_t bits[GROUP / 32];
     ref f = {0};
     portion p = {0};
     int any = peak > MINUS_INF && peak >= w->kept.low;
     if (any && !w->only && to->form == FORM_PROBABILITY) p = group_portion(w, peak, &f);
     if (!any || (p.none && !sets)) {
-        for (int j = 0; j < GROUP; ++j) made[j] = nothing;
+        for (int j = 0; j < GROUP; j += V_LANES) v_store(made + j, v_set(nothing));
         memset(bits, 0, sizeof bits);
-    } else if (uncut && f.kind == REF_PLAIN && count == GROUP) {
-        char *at = to->data + g * GROUP * 4;
-        int direct = to->dtype == RAFFLE_F32 && (uintptr_t)at % sizeof(float) == 0;
-        group_write_plain(w->row, g, &f, &p, direct ? (float *)(void *)at : made, kind);
-        if (direct) return;
+    } else if (uncut && to->form == FORM_PROBABILITY && f.kind == REF_PLAIN) {
+        group_write_plain(w->row, g, &f, &p, made, kind);
+    } else if (uncut && to->form == FORM_LOG && (w->by.row.kind == REF_PLAIN || w->by.row.kind == REF_TALL)) {
+        group_write_logs(w, g, made, kind);
     } else {
         group_write_any(w, g, &f, &p, made, bits, kind);
-        if (p.none)
-            for (int j = 0; j < GROUP; ++j) made[j] = nothing;
+        for (int j = 0; p.none && j < GROUP; j += V_LANES) v_store(made + j, v_set(nothing));
     }
-    if (to->data) group_store(w, g, count, made);
+    if (to->data && !direct) group_store(w, g, count, made);
     if (sets) group_keep(w, g, count, bits);
 }
 

@@ -10,8 +10,9 @@
 
 /* A reference for floats instead of integers: tokens down to 2^-130 of its maximum keep all their digits. The weights
  * between this floor and the usual one round to 0, so sums of integers stay what they are. */
+#define DEEPER 2.1875f /* times the usual drop: 130.9 powers of two. Floats are normal down to 2^-126 */
 RAFFLE_FN ref ref_deep(ref f, scale s, float m) {
-    const float drop = s.drop * 2.1875f; /* 130.9 powers of two: floats are normal down to 2^-126 */
+    const float drop = s.drop * DEEPER;
     if (f.kind == REF_PLAIN) f.low = m - drop;
     if (f.kind == REF_TALL) f.low = -drop;
     return f;
