@@ -454,6 +454,36 @@ TEST(the_host_refuses) {
     pool_free(p);
 }
 
+/* A plan takes no slots of another GPU. */
+TEST(slots_of_another_gpu) {
+    NEED_GPU();
+    pool *p = pool_make(2, 10, 100, 20);
+    raffle_plan *plan;
+    raffle_plan_desc desc = raffle_plan_desc_init();
+    desc.backend = RAFFLE_CUDA;
+    desc.vocab = 100;
+    desc.rows_max = 1;
+    MUST(raffle_plan_create(&desc, &plan, &must_error));
+    raffle_state other = p->gpu;
+    other.device = 1;
+    raffle_logits logits = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    raffle_result result = raffle_result_init();
+    raffle_launch launch = raffle_launch_init();
+    raffle_error error = raffle_error_init();
+    logits.data = result.token = p->there.token; /* no call gets so far as to use them */
+    logits.rows = 1;
+    params.seed = params.position = (const uint64_t *)p->gpu.memory;
+    params.state = &other;
+    launch.workspace_bytes = raffle_plan_workspace(plan);
+    launch.workspace = gpu_alloc(launch.workspace_bytes);
+    CHECK_STATUS(raffle_sample(plan, &logits, &params, &result, &launch, &error), RAFFLE_E_ARGUMENT);
+    CHECK(strstr(error.text, "state.device"), "\"%s\"", error.text);
+    CUDA(cudaFree(launch.workspace));
+    raffle_plan_destroy(plan);
+    pool_free(p);
+}
+
 /* ---- more than 4 GB ---- */
 
 TEST(slots_beyond_4_gb) {
@@ -500,6 +530,7 @@ int main(void) {
     RUN(replays_follow_memory);
     RUN(two_streams);
     RUN(the_host_refuses);
+    RUN(slots_of_another_gpu);
     RUN(slots_beyond_4_gb);
     return test_report("cuda_state");
 }
