@@ -57,16 +57,10 @@ static __device__ __noinline__ void left_over(const verify_args &a, const reques
     const double over = down * (1.0 + 0x1p-48), under = down * (1.0 - 0x1p-48);
     const int lane = threadIdx.x % WARP;
     for (int base = w.group_first + (int)threadIdx.x / WARP; base < w.group_end; base += WARP * BLOCK_WARPS) {
-        /* The maxima of the warp's next groups, one a lane, and their logits on the way: groups one by one would wait for each. */
+        /* The maxima of the warp's next groups, one a lane: groups one by one would wait for each. */
         const int ahead = base + lane * BLOCK_WARPS;
         const float peaks = ahead < w.group_end ? peak_of_group(a, p.row, target, ahead) : MINUS_INF;
         const float draft_peaks = !tokens && ahead < w.group_end ? peak_of_group(a, p.draft, own, ahead) : MINUS_INF;
-        if (target.whole)
-#pragma unroll 1
-            for (int g = base; g < min(base + WARP * BLOCK_WARPS, w.group_end); g += BLOCK_WARPS) {
-                group_prefetch<type>(row, g, lane);
-                if (!tokens) group_prefetch<draft>(draft_row, g, lane);
-            }
 #pragma unroll 1
         for (int i = 0; i < WARP && base + i * BLOCK_WARPS < w.group_end; ++i) {
             const int g = base + i * BLOCK_WARPS;
