@@ -13,6 +13,7 @@ struct route {
     bool flat;             /* logits of standard deviation 1 instead of 2.5 with peaks */
     double factor, offset; /* target: factor x floor + offset us */
     double factor_f32;
+    int top = -1; /* 0 and more: reports the token's log-probability and those of so many others, of the row as it came */
 };
 
 static const route routes[] = {
@@ -24,11 +25,16 @@ static const route routes[] = {
     {"min-p 0.05", 0.8f, 1.0f, 0.05f, 0, false, 1.3, 6, 1.3},
     {"top-p 0.9 peaked", 0.5f, 0.9f, 0.0f, 0, false, 1.8, 6, 1.8},
     {"top-p 0.9 flat", 0.8f, 0.9f, 0.0f, 0, true, 4.0, 10, 4.0},
+    {"logprobs", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 10, 1.3, 5},
+    {"logprobs greedy", 0.0f, 1.0f, 0.0f, 0, false, 1.6, 10, 1.3, 5},
+    {"logprobs no filter", 0.8f, 1.0f, 0.0f, 0, false, 2.2, 10, 1.6, 5},
 };
 
 /* One route and shape, microseconds a call. `inputs` lie behind each other in `logits`. */
 static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, char *logits, int inputs, cudaStream_t stream) {
-    planned p(desc_of(dtype, vocab, rows), stream);
+    raffle_plan_desc desc = desc_of(dtype, vocab, rows);
+    if (r.top >= 0) desc.flags = RAFFLE_PLAN_REPORT;
+    planned p(desc, stream);
     std::vector<uint64_t> seed(rows), position(rows);
     for (int64_t i = 0; i < rows; ++i) seed[i] = 1000 + i;
     raffle_params params = raffle_params_init();
@@ -44,6 +50,14 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
     params.position = positions;
     raffle_result result = raffle_result_init();
     CHECK(cudaMalloc(&result.token, rows * sizeof(int32_t)));
+    raffle_report report = raffle_report_init();
+    if (r.top >= 0) {
+        report.top_count = r.top;
+        CHECK(cudaMalloc(&report.chosen, rows * sizeof(float)));
+        CHECK(cudaMalloc(&report.top_token, rows * (r.top + 1) * sizeof(int32_t)));
+        CHECK(cudaMalloc(&report.top, rows * (r.top + 1) * sizeof(float)));
+        result.report = &report;
+    }
     const double us = time_captured(stream, std::max(inputs, 20), [&](int i) {
         raffle_logits input = raffle_logits_init();
         input.data = logits + (i % inputs) * (size_t)(rows * vocab * bytes_of(dtype));
@@ -54,7 +68,8 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
     CHECK(cudaMemcpy(token.data(), result.token, rows * sizeof(int32_t), cudaMemcpyDeviceToHost));
     for (int32_t t : token)
         if (t < 0 || t >= vocab) fprintf(stderr, "%s: token %d out of range\n", r.name, t), exit(1);
-    for (void *q : {(void *)temperature, (void *)top_p, (void *)min_p, (void *)top_k, (void *)seeds, (void *)positions, (void *)result.token})
+    for (void *q : {(void *)temperature, (void *)top_p, (void *)min_p, (void *)top_k, (void *)seeds, (void *)positions, (void *)result.token,
+                    (void *)report.chosen, (void *)report.top_token, (void *)report.top})
         CHECK(cudaFree(q));
     return us;
 }

@@ -386,11 +386,23 @@ __device__ __forceinline__ bool fast_draw(quick &q, const row_params &p, const r
     return true;
 }
 
+/* The mass at the report's point, where the records in q.mass have it: as weights, or as the draw's tickets. */
+template <class type> __device__ __forceinline__ void fast_shown(work<type> &k, float best, bool weights, uint64_t mass) {
+    fast_scale s;
+    if (weights && fast_scale_make(k.to.by, best, &s)) {
+#pragma unroll 1
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += fast_tickets(s, k.q.peak[g], k.q.mass[g]);
+        mass = fast_sum(mass, k.q.space[1]);
+    }
+    if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : mass;
+}
+
 /* Filters with few survivors. False, with nothing decided, if there are too many. */
 template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &k, float *row_best, int32_t *token) {
     quick &q = k.q;
     const row_params &p = k.params;
     const rules &r = k.rules;
+    const bool shown = type::REQUESTED && !r.row_mass && k.to.weights; /* weights are for the report */
     uint32_t most = 0, least = 0xffffffffu;
     {
         float4 piece[OWN_GROUPS];
@@ -399,7 +411,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         for (int i = 0; i < OWN_GROUPS; ++i) {
             const int g = threadIdx.x + i * BLOCK_THREADS;
             if (g < k.groups) piece[i] = __ldcg((const float4 *)k.to.peak + g);
-            if (g < k.groups && r.row_mass) weights[i] = __ldcg(k.to.mass + g);
+            if (g < k.groups && (r.row_mass || shown)) weights[i] = __ldcg(k.to.mass + g);
         }
         if (threadIdx.x == 0) {
             q.count = q.list_length = 0;
@@ -416,7 +428,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
             const float m = fmaxf(fmaxf(piece[i].x, piece[i].y), fmaxf(piece[i].z, piece[i].w));
             q.pieces4[g] = piece[i];
             q.peak[g] = m;
-            if (r.row_mass) q.mass[g] = weights[i];
+            if (r.row_mass || shown) q.mass[g] = weights[i];
             most = max(most, order_of(m));
             if (m > MINUS_INF) least = min(least, order_of(m));
         }
@@ -430,9 +442,8 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
 #pragma unroll 1
         for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g] = fast_tickets(s, q.peak[g], q.mass[g]);
         mass = fast_sum(mass, q.space[1]);
-        if constexpr (type::REQUESTED)
-            if (threadIdx.x == 0) k.row_mass = mass;
     }
+    if constexpr (type::REQUESTED) fast_shown(k, best, shown, mass);
     const bool min_p = r.min_p_first || r.min_p_last;
     const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
     float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;

@@ -90,7 +90,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
     to.peak = a.peak + row * a.groups * PIECES;
     to.mass = a.mass + row * a.groups;
     if constexpr (type::REQUESTED) {
-        if (threadIdx.x == 0) k->also = false;
+        if (threadIdx.x == 0) k->also = k->apart = false;
         if (a.has_report)
             report_expect(a.report, p, logits, &to, a.shown_mass + row * a.groups, a.shown_peak + row * a.groups * PIECES, k);
     }

@@ -49,7 +49,7 @@ template <> struct row_wish<1> {
     uint32_t top_first; /* likeliest tokens that fast.cuh's candidates should hold for the report */
     bool listed;       /* fast.cuh's candidates are all tokens from the least of them up, and are still there */
     float best;        /* the largest logit of the row that was sampled */
-    uint64_t row_mass; /* its mass at the temperature of the draw, or 0 where nobody needed it */
+    uint64_t shown_mass; /* the mass at the report's point, if the draw has found it; else 0 */
 };
 /* And of a type that is TOLD. */
 template <int wanted> struct row_told {};

@@ -30,8 +30,8 @@ struct view {
     uint32_t least; /* smallest maximum of a group that has a token, as order_of */
     int32_t token;  /* that was drawn, or RULE_NO_TOKEN */
     bool near;      /* maxima are in q.peak, else where work::peak_of finds them */
-    uint32_t count; /* q.tickets holds as many tokens as keys (0: one that is not kept): */
-    float bound;    /* all kept ones that reach this; +inf: there is no list */
+    float bound;    /* q.order and q.id hold all kept tokens that reach this; +inf: there is no list */
+    bool found;     /* the drawn token is among them */
     float ask[RANKS];
     uint32_t above[RANKS];
 };
@@ -73,7 +73,7 @@ __device__ __forceinline__ void report_expect(const raffle_report &r, const row_
     k->also = twice;
     k->apart = apart;
     k->listed = false;
-    k->row_mass = 0;
+    k->shown_mass = 0;
     k->top_first = unfiltered && !apart && r.top_count <= TOP_FIRST ? (uint32_t)r.top_count : 0;
 }
 
@@ -159,7 +159,7 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
         v->temperature = point == RAFFLE_FILTERED ? drawn_at : report_temperature(point, drawn_at);
         v->token = told.token;
         v->near = k->groups <= QUICK_GROUPS;
-        v->count = 0;
+        v->found = false;
         v->bound = PLUS_INF;
         if (listed) v->bound = point == RAFFLE_FILTERED ? MINUS_INF : float_of_order(k->q.sorted[k->q.count - 1]);
         v->best = k->best;
@@ -179,7 +179,7 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
     if (v->best == MINUS_INF) return false;
     uint64_t mass = told.draw_tickets;
     if (point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at)) {
-        mass = k->apart || v->temperature != drawn_at ? 0 : k->row_mass;
+        mass = k->shown_mass;
         if (!mass) {
             const bool here = v->near && k->to.weights && weights_hold(k->to.by, v->best);
             mass = report_mass(k, v);
@@ -188,8 +188,6 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
     }
     if (threadIdx.x == 0) {
         v->mass = mass;
-        v->by = weighing_make(v->temperature, v->best);
-        v->line = log_line_make(v->temperature, v->best, &v->by.row, mass);
         k->listed = listed;
         if (!listed) v->bound = PLUS_INF;
     }
@@ -199,6 +197,12 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
 
 template <class type> __device__ __forceinline__ float report_peak(const work<type> *k, const view *v, int g) {
     return v->near ? k->q.peak[g] : k->peak_of(g);
+}
+
+/* What makes logarithms; by one thread. */
+__device__ __forceinline__ void report_line(view *v) {
+    v->by = weighing_make(v->temperature, v->best);
+    v->line = log_line_make(v->temperature, v->best, &v->by.row, v->mass);
 }
 
 /* A token's logit, if it is kept; else -inf. */
@@ -232,21 +236,6 @@ template <class type> static __device__ __noinline__ bool report_list(work<type>
     return true;
 }
 
-/* Makes keys of the listed tokens. */
-template <class type> __device__ __forceinline__ void report_keys(work<type> *k, view *v) {
-    quick &q = k->q;
-    const uint32_t count = q.count;
-    for (uint32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) {
-        const float x = float_of_order(q.order[i]);
-        q.tickets[i] = cut_keeps(v->kept, x, q.id[i]) ? token_key(x, q.id[i]) : 0;
-    }
-    if (threadIdx.x == 0) {
-        v->count = count;
-        if (count % 2) q.tickets[count] = 0; /* they are read in pairs */
-    }
-    __syncthreads();
-}
-
 /* Writes the n-th likeliest of a row; key 0: there are not so many. */
 __device__ __forceinline__ void report_top(const raffle_report &r, const view *v, int64_t row, uint32_t n, uint64_t key) {
     const int64_t at = row * r.top_count + n;
@@ -254,24 +243,48 @@ __device__ __forceinline__ void report_top(const raffle_report &r, const view *v
     if (r.top) r.top[at] = key ? report_log(v, key_logit(key)) : REPORT_NAN;
 }
 
-/* The likeliest out of the keys: each is compared with all. */
-template <class type> static __device__ __noinline__ void report_top_near(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+/* The likeliest, and the drawn token if it is there, out of the list: each is compared with all, while the last warp works
+ * out what makes logarithms. What is larger than a kept token is kept. */
+template <class type> static __device__ __noinline__ void report_near(work<type> *k, view *v, const raffle_report &r, int64_t row) {
     __builtin_assume(__isShared(k));
-    const uint64_t *key = k->q.tickets;
-    uint32_t kept = 0;
-    for (uint32_t i = threadIdx.x; i < v->count; i += BLOCK_THREADS) {
-        const uint64_t own = key[i];
-        if (!own) continue;
-        uint32_t rank = 0;
-#pragma unroll 4
-        for (uint32_t j = 0; j < v->count; j += 2) {
-            const ulonglong2 other = *(const ulonglong2 *)(key + j);
-            rank += (other.x > own) + (other.y > own);
+    enum { THREADS = BLOCK_THREADS - WARP, OWN = (CANDIDATES + THREADS - 1) / THREADS };
+    quick &q = k->q;
+    const uint32_t count = q.count;
+    uint32_t rank[OWN], above[OWN], kept = 0;
+    if (threadIdx.x < 4 && count + threadIdx.x < CANDIDATES) q.order[count + threadIdx.x] = 0; /* they are read by four */
+    __syncthreads();
+    if (threadIdx.x == THREADS) report_line(v);
+#pragma unroll
+    for (int n = 0; n < OWN; ++n) {
+        const uint32_t own = threadIdx.x + n * THREADS, order = own < count ? q.order[own] : 0;
+        const int32_t id = own < count ? q.id[own] : 0;
+        above[n] = 0;
+        rank[n] = CANDIDATES;
+        if (threadIdx.x >= THREADS || own >= count || !cut_keeps(v->kept, float_of_order(order), id)) continue;
+        uint32_t before = 0;
+#pragma unroll 2
+        for (uint32_t i = 0; i < count; i += 4) {
+            const uint4 o = *(const uint4 *)(q.order + i);
+            const int4 d = *(const int4 *)(q.id + i);
+            above[n] += (o.x > order) + (o.y > order) + (o.z > order) + (o.w > order);
+            before += (o.x == order && d.x < id) + (o.y == order && d.y < id) + (o.z == order && d.z < id) + (o.w == order && d.w < id);
         }
+        rank[n] = above[n] + before;
         ++kept;
-        if (rank < (uint32_t)r.top_count) report_top(r, v, row, rank, own);
+        if (id == v->token) v->found = true;
     }
     kept = block_count(kept, &k->block);
+#pragma unroll
+    for (int n = 0; n < OWN; ++n) {
+        const uint32_t own = threadIdx.x + n * THREADS;
+        if (rank[n] == CANDIDATES) continue;
+        const float x = float_of_order(q.order[own]);
+        const int32_t id = q.id[own];
+        if (rank[n] < (uint32_t)r.top_count) report_top(r, v, row, rank[n], token_key(x, id));
+        if (id != v->token) continue;
+        if (r.chosen) r.chosen[row] = report_log(v, x);
+        if (r.rank) r.rank[row] = (int32_t)above[n] + 1;
+    }
     for (uint32_t n = kept + threadIdx.x; n < (uint32_t)r.top_count; n += BLOCK_THREADS) report_top(r, v, row, n, 0);
 }
 
@@ -344,48 +357,88 @@ template <class type> static __device__ __noinline__ void report_top_far(work<ty
 
 /* ---- ranks ---------------------------------------------------------------------------------------------------- */
 
-/* For each of `count` logits in v->ask how many kept tokens are above it: v->above. */
-template <class type> static __device__ __noinline__ void report_ranks(work<type> *k, view *v, int count) {
-    __builtin_assume(__isShared(k));
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    bool listed = true;
-    float y[RANKS], least = PLUS_INF;
-    uint32_t above[RANKS];
+/* Of a lane's tokens, adds to above[i] those that are kept and larger than y[i]. */
+template <int ranks, class type>
+__device__ __forceinline__ void lane_ranks(const work<type> *k, const view *v, int g, const float x[LANE_TOKENS], const float *y, uint32_t *above) {
 #pragma unroll
-    for (int i = 0; i < RANKS; ++i) {
+    for (int j = 0; j < LANE_TOKENS; ++j) {
+        if (!cut_keeps(v->kept, x[j], lane_id<type>(k->row, g, threadIdx.x % WARP, j))) continue;
+#pragma unroll
+        for (int i = 0; i < ranks; ++i) above[i] += x[j] > y[i];
+    }
+}
+
+/* Reads the groups that have tokens above `least`. Where their maxima are near, they are listed first (in q.tickets, which nobody
+ * needs any more), and several are read at once. */
+template <int ranks, class type>
+__device__ __forceinline__ void groups_ranks(work<type> *k, const view *v, float least, const float *y, uint32_t *above) {
+    enum { AT_ONCE = 8 / type::BYTES };
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const device_row row = k->row;
+    float x[LANE_TOKENS];
+    if (!v->near || !row.aligned || row.allow) {
+        for (int g = warp; g < k->groups; g += BLOCK_WARPS) {
+            const float m = report_peak(k, v, g);
+            if (!(m > least && m >= v->kept.low)) continue;
+            lane_read<type>(row, g, lane, x);
+            lane_ranks<ranks>(k, v, g, x, y, above);
+        }
+        return;
+    }
+    uint32_t *list = (uint32_t *)k->q.tickets;
+    static_assert(sizeof k->q.tickets >= QUICK_GROUPS * sizeof *list, "a place for every group");
+    if (threadIdx.x == 0) k->count = 0;
+    __syncthreads();
+    for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS)
+        if (k->q.peak[g] > least && k->q.peak[g] >= v->kept.low) list[atomicAdd(&k->count, 1u)] = (uint32_t)g;
+    __syncthreads();
+    const uint32_t length = k->count;
+    for (uint32_t at = warp; at < length; at += BLOCK_WARPS * AT_ONCE) {
+        lane_raw<type> raw[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+            if (at + i * BLOCK_WARPS < length && group_whole(row, (int)list[at + i * BLOCK_WARPS]))
+                raw[i] = raw_load<type>(group_at<type>(row, (int)list[at + i * BLOCK_WARPS]), true, lane);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            if (at + i * BLOCK_WARPS >= length) break;
+            const int g = (int)list[at + i * BLOCK_WARPS];
+            if (group_whole(row, g)) raw_values(raw[i], x);
+            else lane_read<type>(row, g, lane, x);
+            lane_ranks<ranks>(k, v, g, x, y, above);
+        }
+    }
+}
+
+/* For each of `count` logits in v->ask, at most `ranks`, how many kept tokens are above it: v->above. */
+template <int ranks, class type> static __device__ __noinline__ void report_ranks(work<type> *k, view *v, int count) {
+    __builtin_assume(__isShared(k));
+    const int lane = threadIdx.x % WARP;
+    bool listed = v->bound < PLUS_INF;
+    float y[ranks], least = PLUS_INF;
+    uint32_t above[ranks];
+#pragma unroll
+    for (int i = 0; i < ranks; ++i) {
         y[i] = i < count ? v->ask[i] : PLUS_INF;
         above[i] = 0;
         least = fminf(least, y[i]);
         if (i < count && !(y[i] >= v->bound)) listed = false;
     }
-    if (threadIdx.x < RANKS) v->above[threadIdx.x] = 0;
+    if (threadIdx.x < ranks) v->above[threadIdx.x] = 0;
     __syncthreads();
     if (listed) {
-        for (int i = warp; i < count; i += BLOCK_WARPS) {
+        for (int i = threadIdx.x / WARP; i < count; i += BLOCK_WARPS) {
             const uint32_t order = order_of(v->ask[i]);
             uint32_t found = 0;
-            for (uint32_t j = lane; j < v->count; j += WARP) found += (uint32_t)(k->q.tickets[j] >> 32) > order;
+            for (uint32_t j = lane; j < k->q.count; j += WARP)
+                found += k->q.order[j] > order && cut_keeps(v->kept, float_of_order(k->q.order[j]), k->q.id[j]);
             found = warp_add(found);
             if (lane == 0) v->above[i] = found;
         }
     } else {
-        for (int first = warp * WARP; first < k->groups; first += BLOCK_THREADS) { /* a group a lane, then the warp group by group */
-            const float m = first + lane < k->groups ? report_peak(k, v, first + lane) : MINUS_INF;
-            uint32_t some = __ballot_sync(ALL_LANES, m > least && m >= v->kept.low);
-            for (; some; some &= some - 1) {
-                const int g = first + __ffs(some) - 1;
-                float x[LANE_TOKENS];
-                lane_read<type>(k->row, g, lane, x);
+        groups_ranks<ranks>(k, v, least, y, above);
 #pragma unroll
-                for (int j = 0; j < LANE_TOKENS; ++j) {
-                    if (!cut_keeps(v->kept, x[j], lane_id<type>(k->row, g, lane, j))) continue;
-#pragma unroll
-                    for (int i = 0; i < RANKS; ++i) above[i] += x[j] > y[i];
-                }
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < RANKS; ++i) {
+        for (int i = 0; i < ranks; ++i) {
             const uint32_t found = warp_add(above[i]);
             if (lane == 0 && found) atomicAdd(v->above + i, found);
         }
@@ -409,7 +462,7 @@ template <class type> static __device__ __noinline__ void report_given(work<type
         __syncthreads();
         if ((int)threadIdx.x < count) v->ask[threadIdx.x] = good ? report_logit(k, v, id) : PLUS_INF;
         __syncthreads();
-        report_ranks(k, v, count);
+        report_ranks<RANKS>(k, v, count);
         if ((int)threadIdx.x < count) r.given_rank[first + own] = good ? (int32_t)v->above[threadIdx.x] + 1 : 0;
     }
 }
@@ -464,18 +517,24 @@ template <class type> static __device__ __noinline__ void report_tell(work<type>
     if (!report_open(k, v, r.point, (uint32_t)r.top_count)) return report_only(r, row, vocab, RULE_NO_TOKEN);
     bool listed = k->listed;
     if (!listed && r.top_count && r.top_count <= CANDIDATES && v->near && !v->kept.capped) listed = report_list(k, v, (uint32_t)r.top_count);
-    if (listed) report_keys(k, v);
-    const bool any = v->token >= 0;
-    if (r.chosen || r.rank) {
-        if (threadIdx.x == 0) v->ask[0] = any ? report_logit(k, v, v->token) : PLUS_INF;
+    if (listed) {
+        report_near(k, v, r, row);
+    } else {
+        if (threadIdx.x == 0) report_line(v);
         __syncthreads();
-        if (r.chosen && threadIdx.x == 0) r.chosen[row] = any ? report_log(v, v->ask[0]) : REPORT_NAN;
+    }
+    if ((r.chosen || r.rank) && !v->found) {
+        const bool any = v->token >= 0;
+        if (threadIdx.x == 0) {
+            v->ask[0] = any ? report_logit(k, v, v->token) : PLUS_INF;
+            if (r.chosen) r.chosen[row] = any ? report_log(v, v->ask[0]) : REPORT_NAN;
+        }
+        __syncthreads();
         if (r.rank) {
-            report_ranks(k, v, 1);
+            report_ranks<1>(k, v, 1);
             if (threadIdx.x == 0) r.rank[row] = any ? (int32_t)v->above[0] + 1 : 0;
         }
     }
-    if (listed && r.top_count) report_top_near(k, v, r, row);
     if (r.given_count) report_given(k, v, r, row);
     if (r.entropy || r.all) report_whole(k, v, r, row);
     if (!listed && r.top_count) report_top_far(k, v, r, row);

@@ -11,9 +11,6 @@ RAFFLE_FN double natural_log(double x) {
     int64_t k = (int64_t)bits >> 52;
     double m = double_of((bits & 0xfffffffffffffull) + 0x3fe6a09e667f3bcdull);
     double s = (m - 1.0) / (m + 1.0), z = s * s, sum = 1.0 / 23.0;
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
     for (int odd = 21; odd >= 3; odd -= 2) sum = sum * z + 1.0 / (double)odd;
     return (double)k * 0.6931471805599453 + (2.0 * s + 2.0 * s * z * sum);
 }
