@@ -13,8 +13,10 @@ struct route {
     bool flat;             /* logits of standard deviation 1 instead of 2.5 with peaks */
     double factor, offset; /* target: factor x floor + offset us */
     double factor_f32;
+    unsigned asks = 0;     /* what the requests ask for besides, of the below */
     int top = -1; /* 0 and more: reports the token's log-probability and those of so many others, of the row as it came */
 };
+enum { NOTHING = 1, MASK = 2, BIAS = 4, PENALTIES = 8 }; /* NOTHING: a raffle_extra that asks for nothing */
 
 static const route routes[] = {
     {"greedy", 0.0f, 1.0f, 0.0f, 0, false, 1.15, 3, 1.15},
@@ -25,15 +27,92 @@ static const route routes[] = {
     {"min-p 0.05", 0.8f, 1.0f, 0.05f, 0, false, 1.3, 6, 1.3},
     {"top-p 0.9 peaked", 0.5f, 0.9f, 0.0f, 0, false, 1.8, 6, 1.8},
     {"top-p 0.9 flat", 0.8f, 0.9f, 0.0f, 0, true, 4.0, 10, 4.0},
-    {"logprobs", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 10, 1.3, 5},
-    {"logprobs greedy", 0.0f, 1.0f, 0.0f, 0, false, 1.6, 10, 1.3, 5},
-    {"logprobs no filter", 0.8f, 1.0f, 0.0f, 0, false, 2.2, 10, 1.6, 5},
+    {"logprobs", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 10, 1.3, 0, 5},
+    {"logprobs greedy", 0.0f, 1.0f, 0.0f, 0, false, 1.6, 10, 1.3, 0, 5},
+    {"logprobs no filter", 0.8f, 1.0f, 0.0f, 0, false, 2.2, 10, 1.6, 0, 5},
+    /* top-k 50 and top-p 0.9, and what else a request may have: 300 biases, three penalties over 2,000 tokens, a bitmask. */
+    {"request: nothing", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, NOTHING},
+    {"request: mask", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, MASK},
+    {"request: bias", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, BIAS},
+    {"request: penalties", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, PENALTIES},
+    {"request: all", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, MASK | BIAS | PENALTIES},
+    {"request: all, logprobs", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, MASK | BIAS | PENALTIES, 5},
+};
+
+/* What the requests of a batch ask for, on the GPU: lists, histories and masks of their own for each row. */
+struct asked {
+    enum { BIASES = 300, HISTORY = 2000, PROMPT = 1000 };
+    std::vector<void *> memory;
+    raffle_state state;
+
+    template <class type> type *keep(const std::vector<type> &host) {
+        memory.push_back(to_device(host));
+        return (type *)memory.back();
+    }
+    static uint64_t random(uint64_t *seed) { return (*seed = *seed * 6364136223846793005ull + 1442695040888963407ull) >> 33; }
+
+    /* The histories of all slots are made on the host. */
+    void histories(int64_t rows, int64_t vocab, uint64_t *seed) {
+        state = raffle_state_init();
+        state.slots = rows;
+        state.history_max = HISTORY;
+        state.vocab = vocab;
+        const size_t bytes = raffle_state_bytes(&state);
+        std::vector<int32_t> token(rows * HISTORY), prompt(rows, PROMPT), output(rows, HISTORY - PROMPT);
+        for (int32_t &t : token) t = (int32_t)(random(seed) % vocab);
+        raffle_tokens tokens = raffle_tokens_init();
+        raffle_error error = raffle_error_init();
+        state.memory = aligned_alloc(RAFFLE_WORKSPACE_ALIGN, bytes);
+        tokens.rows = rows;
+        tokens.stride = HISTORY;
+        tokens.token = token.data();
+        tokens.count = prompt.data();
+        must(raffle_state_clear(&state, nullptr, &error), error);
+        must(raffle_state_prompt(&state, &tokens, &error), error);
+        tokens.token += PROMPT;
+        tokens.count = output.data();
+        must(raffle_state_accept(&state, &tokens, &error), error);
+        char *host = (char *)state.memory;
+        state.memory = keep(std::vector<char>(host, host + bytes));
+        state.backend = RAFFLE_CUDA;
+        free(host);
+    }
+
+    asked(unsigned asks, int64_t rows, int64_t vocab, raffle_params *params) {
+        uint64_t seed = 7;
+        std::vector<raffle_extra> extra(rows, raffle_extra());
+        if (!asks) return;
+        for (int64_t i = 0; i < rows && asks & BIAS; ++i) {
+            std::vector<int32_t> ids(BIASES);
+            std::vector<float> bias(BIASES);
+            for (int j = 0; j < BIASES; ++j) ids[j] = (int32_t)(random(&seed) % vocab), bias[j] = (float)(j % 7) - 3.0f;
+            extra[i].bias_count = (int32_t)raffle_ids_sort(ids.data(), bias.data(), BIASES);
+            extra[i].bias_id = keep(ids);
+            extra[i].bias = keep(bias);
+        }
+        if (asks & PENALTIES) {
+            histories(rows, vocab, &seed);
+            params->state = &state;
+            for (raffle_extra &e : extra) e.repetition = 1.1f, e.frequency = 0.2f, e.presence = 0.3f;
+        }
+        if (asks & MASK) { /* seven of eight tokens */
+            std::vector<uint32_t> allow(rows * ((vocab + 31) / 32));
+            for (uint32_t &word : allow) word = (uint32_t)(random(&seed) | random(&seed) << 17 | random(&seed) << 9);
+            params->allow = keep(allow);
+        }
+        params->extra = keep(extra);
+        params->extra_bytes = sizeof(raffle_extra);
+    }
+    ~asked() {
+        for (void *m : memory) CHECK(cudaFree(m));
+    }
 };
 
 /* One route and shape, microseconds a call. `inputs` lie behind each other in `logits`. */
 static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, char *logits, int inputs, cudaStream_t stream) {
     raffle_plan_desc desc = desc_of(dtype, vocab, rows);
-    if (r.top >= 0) desc.flags = RAFFLE_PLAN_REPORT;
+    if (r.top >= 0) desc.flags |= RAFFLE_PLAN_REPORT;
+    if (r.asks) desc.flags |= RAFFLE_PLAN_EXTRA, desc.history_max = asked::HISTORY;
     planned p(desc, stream);
     std::vector<uint64_t> seed(rows), position(rows);
     for (int64_t i = 0; i < rows; ++i) seed[i] = 1000 + i;
@@ -48,6 +127,7 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
     params.top_k = top_k;
     params.seed = seeds;
     params.position = positions;
+    const asked requests(r.asks, rows, vocab, &params);
     raffle_result result = raffle_result_init();
     CHECK(cudaMalloc(&result.token, rows * sizeof(int32_t)));
     raffle_report report = raffle_report_init();

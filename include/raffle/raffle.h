@@ -121,8 +121,9 @@ typedef struct raffle_plan_desc {
     int64_t history_max; /* the largest history_max of a raffle_state that calls will use; 0: none */
 } raffle_plan_desc;
 
-/* CUDA refuses raffle_params.extra and raffle_params.state with RAFFLE_E_UNSUPPORTED so far. */
-#define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 8 bytes a token */
+/* CUDA: extra and state with raffle_sample, without row_index; other calls with them are RAFFLE_E_UNSUPPORTED so far. */
+#define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 8 bytes a token, on CUDA by 4.25 for
+                                each of rows_max rows */
 #define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report; CUDA: the workspace grows by 24 bytes a row and group of 256 tokens */
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
@@ -190,7 +191,7 @@ typedef struct raffle_params {
 #define RAFFLE_ROW_NAN 1u       /* had NaN logits, which count as -inf; or NaN or negative probabilities, which count as 0 */
 #define RAFFLE_ROW_INF 2u       /* had +inf logits; only they share the draw */
 #define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN, or has no probability */
-#define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter or slot of this row is out of range: RAFFLE_NO_TOKEN */
+#define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter, slot, or number or list of the raffle_extra of this row is wrong: RAFFLE_NO_TOKEN */
 #define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty, or has a negative or NaN probability: it was not used */
 #define RAFFLE_ROW_STATE 16u    /* CUDA: the history of this row's slot is not what its calls asked for: see raffle_tokens */
 
@@ -409,7 +410,7 @@ typedef struct raffle_state {
  * are left out, and the others done. Such a row gets RAFFLE_ROW_ARGUMENT (a slot, id or count out of range; a slot twice in the
  * call) or RAFFLE_ROW_STATE (a history without room, an output shorter than what is taken back, a slot that was never
  * cleared). The slot it would have changed keeps its history, and bit 0 of its flags is set until it gets a prompt, is
- * reset or becomes a copy of another: so long, rows that are sampled with it have RAFFLE_ROW_STATE. */
+ * reset or becomes a copy of another: so long, rows whose request looks at it have RAFFLE_ROW_STATE. */
 typedef struct raffle_tokens {
     uint32_t size;
     uint32_t reserved;

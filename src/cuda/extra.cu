@@ -1,4 +1,6 @@
 /* extra.cu - the kernels of raffle_sample for calls with a raffle_extra or a raffle_report. */
+#define CUT_MORE 1
+
 #include "device.cuh"
 
 #include "vec_one.h"

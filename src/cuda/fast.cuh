@@ -230,18 +230,30 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
     for (uint32_t at = threadIdx.x / PIECE_LANES; at < length; at += TEAMS * AT_ONCE) {
         lane_raw<type> raw[AT_ONCE];
         uint32_t place[AT_ONCE], chosen[AT_ONCE], count = 0; /* place: group * WARP + lane */
+#if CUT_MORE
+        uint32_t patched[AT_ONCE];
+#endif
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             chosen[i] = 0;
+#if CUT_MORE
+            patched[i] = 0;
+#endif
             if (at + i * TEAMS >= length) continue;
             place[i] = q.list[at + i * TEAMS] * PIECE_LANES + threadIdx.x % PIECE_LANES;
             raw[i] = raw_load<type>(group_at<type>(k.row, place[i] / WARP), k.row.aligned, place[i] % WARP);
             chosen[i] = k.row.allow ? lane_allow<type>(k.row, place[i] / WARP, place[i] % WARP) : 0xffu;
+#if CUT_MORE
+            if (k.row.patch) patched[i] = lane_bits<type>(k.row.patch, k.row.aligned, place[i] / WARP, place[i] % WARP);
+#endif
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             float x[LANE_TOKENS];
             raw_values(raw[i], x);
+#if CUT_MORE
+            if (patched[i]) lane_patch<type>(k.row, place[i] / WARP, place[i] % WARP, patched[i], x);
+#endif
 #pragma unroll
             for (int t = 0; t < LANE_TOKENS; ++t)
                 if (!(x[t] >= bound)) chosen[i] &= ~(1u << t);
@@ -253,8 +265,13 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
         for (int i = 0; i < AT_ONCE; ++i)
             for (; chosen[i] && slot < CANDIDATES; chosen[i] &= chosen[i] - 1, ++slot) {
                 const int t = __ffs(chosen[i]) - 1;
-                q.order[slot] = order_of(raw_value<type>(raw[i], t));
-                q.id[slot] = (int32_t)(place[i] / WARP * GROUP) + lane_token<type>(k.row.aligned, place[i] % WARP, t);
+                const int32_t id = (int32_t)(place[i] / WARP * GROUP) + lane_token<type>(k.row.aligned, place[i] % WARP, t);
+                float x = raw_value<type>(raw[i], t);
+#if CUT_MORE
+                if (patched[i] >> t & 1) x = __ldcg(k.row.overlay + id);
+#endif
+                q.order[slot] = order_of(x);
+                q.id[slot] = id;
             }
     }
     if (whole < k.groups && q.peak[whole] >= bound) { /* the partial group at the end: a token each */
@@ -478,6 +495,9 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
 template <class type> __device__ __forceinline__ bool fast_suits(const work<type> &k) {
     if (k.groups > QUICK_GROUPS || (k.params.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST))) return false;
     if (type::REQUESTED && k.rules.greedy) return false; /* read like others for the sake of its report */
+#if CUT_MORE
+    if (k.rules.shape || k.rules.typical || k.rules.xtc || k.params.more.keep_least > 1) return false;
+#endif
     return k.to.weights || (k.to.pieces && !k.rules.row_mass && k.params.temperature < FLAT_FROM);
 }
 

@@ -53,6 +53,18 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     int32_t group, token;
 };
 
+/* What edit.cuh keeps in shared memory of the tokens that a row's request edits, in the part that the block reads; a part has at
+ * most EDIT_GROUPS groups then. */
+enum { EDIT_GROUPS = 512, EDIT_WORDS = EDIT_GROUPS * GROUP / 32, EDIT_TOKENS = 2560 };
+#if CUT_MORE
+struct edit_space {
+    uint32_t bits[EDIT_WORDS];   /* a bit for every token of the part: it is edited */
+    uint32_t cell[EDIT_TOKENS];  /* of each that is, in order: what is known of it, then its logit */
+    int32_t id[EDIT_TOKENS];
+    uint16_t before[EDIT_WORDS]; /* edited tokens before those of a word */
+};
+#endif
+
 /* A row and the block's shared memory for it; lives there itself. */
 template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD> {
     float row_best;   /* the largest logit */
@@ -67,6 +79,9 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
     int32_t best_group; /* the first that has row_best */
     bool keys_here;
     union {
+#if CUT_MORE
+        edit_space edit;
+#endif
         quick q;
         struct {
             float peak_near[PEAKS_MAX];
@@ -403,8 +418,8 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
         if (threadIdx.x == 0) keys_here = false;
         for (uint32_t i = threadIdx.x; i < l.count; i += BLOCK_THREADS) {
             int64_t id = row.vocab * i / (int64_t)l.count;
-            float x = type::one(row.logits + id * type::BYTES);
-            if (x != x || (row.allow && !(__ldg(row.allow + id / 32) >> (id % 32) & 1))) x = MINUS_INF;
+            float x = token_read_inline<type>(row, id);
+            if (x != x) x = MINUS_INF;
             list_x[i] = x;
             sum += list_t[i] = token_tickets(w, id, x);
         }

@@ -26,7 +26,19 @@ struct device_row {
     const uint32_t *allow; /* or NULL */
     int64_t vocab;
     bool aligned; /* 16-byte loads are possible */
+#if CUT_MORE
+    const uint32_t *patch; /* or NULL; a bit set: the token's logit is in overlay (edit.cuh) */
+    const float *overlay;
+#endif
 };
+
+/* Whether whole groups can be taken as they are loaded. */
+__device__ __forceinline__ bool row_plain(const device_row &row) {
+#if CUT_MORE
+    if (row.patch) return false;
+#endif
+    return row.aligned && !row.allow;
+}
 
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
@@ -168,17 +180,30 @@ template <class stored> __device__ __forceinline__ float raw_peak(const lane_raw
     return lane_peak(x);
 }
 
-/* Bit j: the lane's j-th token of a whole group is allowed. */
-template <class type> __device__ __forceinline__ uint32_t lane_allow(const device_row &row, int g, int lane) {
-    const uint32_t *words = row.allow + g * (int64_t)(GROUP / 32);
-    if (!row.aligned) {
+/* A word of a bitmap. Where kernels write bitmaps themselves, a read-only cache would show what was there before. */
+__device__ __forceinline__ uint32_t bits_load(const uint32_t *word) {
+#if CUT_MORE
+    return __ldcg(word);
+#else
+    return __ldg(word);
+#endif
+}
+__device__ __forceinline__ bool bit_load(const uint32_t *bitmap, int64_t id) { return bits_load(bitmap + id / 32) >> (id % 32) & 1; }
+
+/* Bit j: the bitmap has the lane's j-th token of a whole group. */
+template <class type> __device__ __forceinline__ uint32_t lane_bits(const uint32_t *bitmap, bool aligned, int g, int lane) {
+    const uint32_t *words = bitmap + g * (int64_t)(GROUP / 32);
+    if (!aligned) {
         uint32_t bits = 0;
 #pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) bits |= (__ldg(words + j) >> lane & 1u) << j;
+        for (int j = 0; j < LANE_TOKENS; ++j) bits |= (bits_load(words + j) >> lane & 1u) << j;
         return bits;
     }
-    if (type::BYTES == 2) return __ldg(words + lane / 4) >> (lane % 4 * 8) & 0xffu;
-    return (__ldg(words + lane / 8) >> (lane % 8 * 4) & 0xfu) | (__ldg(words + 4 + lane / 8) >> (lane % 8 * 4) & 0xfu) << 4;
+    if (type::BYTES == 2) return bits_load(words + lane / 4) >> (lane % 4 * 8) & 0xffu;
+    return (bits_load(words + lane / 8) >> (lane % 8 * 4) & 0xfu) | (bits_load(words + 4 + lane / 8) >> (lane % 8 * 4) & 0xfu) << 4;
+}
+template <class type> __device__ __forceinline__ uint32_t lane_allow(const device_row &row, int g, int lane) {
+    return lane_bits<type>(row.allow, row.aligned, g, lane);
 }
 
 __device__ __forceinline__ void lane_mask(uint32_t allowed, float x[LANE_TOKENS]) {
@@ -190,7 +215,10 @@ __device__ __forceinline__ void lane_mask(uint32_t allowed, float x[LANE_TOKENS]
 /* One processed logit: -inf if it is masked or past the end. */
 template <class type> __device__ __forceinline__ float token_read_inline(const device_row &row, int64_t id) {
     if (id >= row.vocab) return MINUS_INF;
-    if (row.allow && !(__ldg(row.allow + id / 32) >> (id % 32) & 1)) return MINUS_INF;
+    if (row.allow && !bit_load(row.allow, id)) return MINUS_INF;
+#if CUT_MORE
+    if (row.patch && bit_load(row.patch, id)) return __ldcg(row.overlay + id);
+#endif
     return type::one(row.logits + id * type::BYTES);
 }
 template <class type> static __device__ __noinline__ float token_read(const device_row &row, int64_t id) {
@@ -203,11 +231,24 @@ template <class type> __device__ __forceinline__ const char *group_at(const devi
     return row.logits + g * (int64_t)GROUP * type::BYTES;
 }
 
+#if CUT_MORE
+/* Puts the edited ones among a lane's tokens of a whole group in their places. */
+template <class type> __device__ __forceinline__ void lane_patch(const device_row &row, int g, int lane, uint32_t patched, float x[LANE_TOKENS]) {
+    const float *overlay = row.overlay + g * (int64_t)GROUP;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j)
+        if (patched >> j & 1) x[j] = __ldcg(overlay + lane_token<type>(row.aligned, lane, j));
+}
+#endif
+
 /* The lane's eight processed logits; NaN stays NaN. */
 template <class type>
 __device__ __forceinline__ void lane_read(const device_row &row, int g, int lane, float x[LANE_TOKENS]) {
     if (group_whole(row, g)) {
         raw_values(raw_load<type>(group_at<type>(row, g), row.aligned, lane), x);
+#if CUT_MORE
+        if (row.patch) lane_patch<type>(row, g, lane, lane_bits<type>(row.patch, row.aligned, g, lane), x);
+#endif
         if (row.allow) lane_mask(lane_allow<type>(row, g, lane), x);
     } else {
 #pragma unroll

@@ -3,6 +3,11 @@
 #define RAFFLE_CUDA_KERNEL_CUH
 
 #include "report.cuh"
+#include "slot.cuh"
+#if CUT_MORE
+#include "edit.cuh"
+#include "more.cuh"
+#endif
 
 /* 64 registers a thread: while one block finishes a row, which is a chain of waits, three others read. */
 enum { BLOCKS_PER_SM = 4 };
@@ -36,8 +41,9 @@ struct sample_args {
     row_state *state;   /* [rows] 0 between calls */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
-    raffle_state pool;         /* memory NULL: none */
-    slot_layout layout;        /* of its slots */
+    slot_pool pool;            /* memory NULL: none */
+    uint32_t *mask, *patch;    /* [rows, groups * GROUP / 32] of plans with RAFFLE_PLAN_EXTRA: see edit.cuh */
+    float *overlay;            /* [rows, groups * GROUP] */
     raffle_report report;      /* if has_report */
     bool has_report;
     /* workspace of plans with a report */
@@ -53,13 +59,16 @@ template <class type> __device__ __forceinline__ device_row row_make(const sampl
     r.allow = a.allow ? a.allow + row * a.allow_stride : nullptr;
     r.vocab = a.vocab;
     r.aligned = (uintptr_t)r.logits % 16 == 0;
+#if CUT_MORE
+    r.patch = nullptr;
+#endif
     return r;
 }
 
 /* What the first reading of a row has to leave behind; where, is up to the caller. */
 __device__ __forceinline__ records records_make(const row_params &p) {
     const rules r = rules_make(&p);
-    const bool filters = r.top_k || r.top_p || r.min_p_first || r.min_p_last;
+    const bool filters = r.top_k || r.top_p || r.min_p_first || r.min_p_last || r.shape || r.typical || r.xtc;
     records to = {};
     to.greedy = r.greedy;
     to.weights = !r.greedy && (!filters || r.row_mass);
@@ -69,12 +78,42 @@ __device__ __forceinline__ records records_make(const row_params &p) {
     return to;
 }
 
+#if CUT_MORE
+/* Looks up what the row's request asks for; `slot` below 0: nothing. Done by one warp. Returns whether it may. */
+__device__ __forceinline__ bool request_read(const sample_args &a, int64_t row, int64_t slot, device_row *logits, row_request *q) {
+    const int lane = threadIdx.x % WARP;
+    const uint32_t *from = a.extra && slot >= 0 ? (const uint32_t *)(a.extra + slot) : nullptr;
+    slot_said said = {};
+    if (a.pool.memory && slot >= 0) said = slot_read(&a.pool, slot); /* now, not after another wait */
+    for (int i = lane; i < (int)(sizeof q->extra / 4); i += WARP) ((uint32_t *)&q->extra)[i] = from ? from[i] : 0;
+    __syncwarp();
+    const raffle_extra &e = q->extra;
+    const bool touches = extra_touches(e), looks_back = extra_history_user(&e) != nullptr;
+    const int64_t words = row * a.groups * GROUP_WORDS;
+    if (!looks_back) said.row_flags = 0;
+    if (lane == 0) {
+        q->said = said;
+        q->allow = logits->allow;
+        q->mask = a.mask + words;
+        q->patch = a.patch + words;
+        q->overlay = a.overlay + row * a.groups * GROUP;
+        q->prepares = touches || e.allowed_count || e.stop_count || e.breaker_count;
+        q->near = false;
+    }
+    if (e.allowed_count) logits->allow = a.mask + words;
+    if (touches) logits->patch = a.patch + words;
+    logits->overlay = a.overlay + row * a.groups * GROUP;
+    return extra_numbers_good(&e) && (a.pool.memory || !looks_back);
+}
+#endif
+
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
-template <class type> __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, const device_row &logits, work<type> *k) {
+template <class type> __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, device_row logits, work<type> *k) {
     const int64_t slot = a.slot ? a.slot[row] : row;
     row_params p = {};
-    bool valid = slot >= 0 && slot < a.slots;
-    if (valid) {
+    const bool known = slot >= 0 && slot < a.slots;
+    bool valid = known;
+    if (known) {
         p.temperature = a.temperature ? a.temperature[slot] : 1.0f;
         p.top_p = a.top_p ? a.top_p[slot] : 1.0f;
         p.min_p = a.min_p ? a.min_p[slot] : 0.0f;
@@ -86,11 +125,23 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         p.vocab = a.vocab;
         valid = p.temperature >= 0.0f && p.top_p == p.top_p && p.min_p == p.min_p;
     }
+#if CUT_MORE
+    valid = request_read(a, row, known ? slot : -1, &logits, &k->request) && valid;
+    const row_filters more = ROW_FILTERS(&k->request.extra);
+    p.more = more;
+    p.flags |= k->request.extra.flags;
+#endif
     records to = records_make(p);
+#if CUT_MORE
+    if (!to.pieces) p.more.keep_least = 0; /* no filter to keep tokens from, and no maxima of pieces */
+#endif
     to.peak = a.peak + row * a.groups * PIECES;
     to.mass = a.mass + row * a.groups;
     if constexpr (type::REQUESTED) {
-        if (threadIdx.x == 0) k->also = k->apart = false;
+        if (threadIdx.x == 0) {
+            k->also = k->apart = false;
+            k->top_first = 0;
+        }
         if (a.has_report)
             report_expect(a.report, p, logits, &to, a.shown_mass + row * a.groups, a.shown_peak + row * a.groups * PIECES, k);
     }
@@ -108,7 +159,11 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
 /* The rows that fast.cuh and wide.cuh do not finish: any row with any parameters. */
 template <class type> static __device__ __noinline__ int32_t row_finish(work<type> *k) {
     __builtin_assume(__isShared(k));
+#if CUT_MORE
+    const answer told = row_answer(static_cast<more_work<type> *>(k), &k->params, k->row_best);
+#else
     const answer told = row_answer(k, &k->params, k->row_best);
+#endif
     if constexpr (type::TOLD)
         if (threadIdx.x == 0) k->told = told;
     return told.token;
@@ -143,12 +198,17 @@ __device__ __forceinline__ bool row_arrive(row_state *state, uint32_t count, uin
 }
 
 /* Writes a row's answer, by one thread (a best of NaN: the parameters are wrong), and makes its state ready for the next call. */
-__device__ __forceinline__ void row_report(const sample_args &a, int64_t row, int32_t token, float best) {
+__device__ __forceinline__ void row_report(const sample_args &a, const row_job &k, int64_t row, int32_t token, float best) {
     uint32_t flags = __ldcg(&a.state[row].nan_seen) ? RULE_ROW_NAN : 0;
+    int32_t empty_token = a.empty_token;
+#if CUT_MORE
+    flags |= k.request.said.row_flags;
+    if (k.params.flags & RAFFLE_EMPTY_IS_ZERO) empty_token = 0;
+#endif
     if (best == PLUS_INF) flags |= RULE_ROW_INF;
     if (best == MINUS_INF) {
         flags |= RULE_ROW_EMPTY;
-        token = a.empty_token;
+        token = empty_token;
     }
     if (best != best) flags = RAFFLE_ROW_ARGUMENT;
     a.token[row] = token;
@@ -189,12 +249,22 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     {
         const block_part p = part_make(a);
         const device_row logits = row_make<type>(a, p.row);
-        plain = logits.aligned && !logits.allow;
+        plain = row_plain(logits);
         if (plain) f.start(logits.logits, p.first + warp, min(p.end, (int)(a.vocab / GROUP)));
         if (warp == 0) job_read(a, p.row, logits, k);
     }
     if (threadIdx.x % WARP == 0) k->best_of_warp[warp] = 0; /* of a warp without groups */
     __syncthreads();
+#if CUT_MORE
+    if (k->valid && k->request.prepares) {
+        const block_part p = part_make(a);
+        part_edit(k, p.first, p.end);
+    }
+    if (k->valid && (k->row.allow || k->row.patch)) {
+        const block_part p = part_make(a);
+        nan = part_read_prepared(k, p.first, p.end);
+    } else
+#endif
     if (k->valid)
         nan = groups_read<type>(k, f, plain, [&] {
             const block_part p = part_make(a);
@@ -212,7 +282,11 @@ __device__ __forceinline__ uint64_t block_best(const row_job &k) {
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) sample_kernel(const __grid_constant__ sample_args a) {
+#if CUT_MORE
+    __shared__ more_work<type> k;
+#else
     __shared__ work<type> k;
+#endif
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
     const bool nan = part_read<type>(a, &k);
@@ -222,8 +296,8 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, k.to.greedy ? block_best(k) : 0, nan);
         if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
             const uint64_t most = __ldcg(&state->best);
-            if (k.valid) row_report(a, p.row, key_token(most), key_logit(most));
-            else row_report(a, p.row, RULE_NO_TOKEN, __int_as_float(0x7fffffff));
+            if (k.valid) row_report(a, k, p.row, key_token(most), key_logit(most));
+            else row_report(a, k, p.row, RULE_NO_TOKEN, __int_as_float(0x7fffffff));
             if constexpr (type::REQUESTED) k.told.token = k.valid && key_logit(most) > MINUS_INF ? key_token(most) : RULE_NO_TOKEN;
         }
     }
@@ -239,7 +313,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (!last) return;
     float most;
     const int32_t token = row_draw(k, &most);
-    if (threadIdx.x == 0) row_report(a, part_make(a).row, token, most);
+    if (threadIdx.x == 0) row_report(a, k, part_make(a).row, token, most);
     if constexpr (type::REQUESTED) {
         if (!a.has_report) return;
         __shared__ view v;
@@ -273,12 +347,13 @@ static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors
     return (uint32_t)best;
 }
 
-/* The grid of a batch for part_make, and the groups that a block reads. */
-static inline dim3 parts_grid(int64_t rows, int32_t groups, int processors, int32_t *part) {
+/* The grid of a batch for part_make, and the groups that a block reads: `most` at most. */
+static inline dim3 parts_grid(int64_t rows, int32_t groups, int32_t most, int processors, int32_t *part) {
     enum { HIGH = 65535 }; /* most rows along the second side of a grid */
     const int32_t parts = (int32_t)parts_choose(rows, groups, processors);
     const unsigned deep = (unsigned)((rows + HIGH - 1) / HIGH);
     *part = (groups + parts - 1) / parts;
+    if (*part > most) *part = most;
     return dim3((unsigned)((groups + *part - 1) / *part), (unsigned)((rows + deep - 1) / deep), deep);
 }
 

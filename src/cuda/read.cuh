@@ -14,6 +14,9 @@
 #include "group.cuh"
 
 #include "cut.h"
+#if CUT_MORE
+#include "slot.cuh"
+#endif
 
 enum { PREFETCH = 3 }; /* groups that a warp asks for ahead of time where it does not hold loads in flight */
 
@@ -24,6 +27,19 @@ struct records {
     float *peak;    /* [groups], or [groups, PIECES] if pieces */
     uint64_t *mass; /* [groups] */
 };
+
+#if CUT_MORE
+/* What a request asks for beyond row_params, and where its row's edits go: see edit.cuh. */
+struct row_request {
+    raffle_extra extra; /* of zero bytes if the call has none */
+    slot_said said;     /* the history; empty if there is none */
+    const uint32_t *allow; /* the caller's mask, or NULL */
+    uint32_t *mask, *patch; /* [words] */
+    float *overlay;         /* [vocab] */
+    bool prepares; /* the row is edited, or has lists to check */
+    bool near;     /* the part's edits are in shared memory */
+};
+#endif
 
 /* One row: where it is, what is asked of it, and what its first reading leaves. */
 struct row_job {
@@ -38,6 +54,9 @@ struct row_job {
     double min_p_reach; /* if there is min-p */
     uint64_t bits;      /* random */
     uint64_t best_of_warp[BLOCK_WARPS]; /* greedy: each warp's best token */
+#if CUT_MORE
+    row_request request;
+#endif
 };
 
 /* What a row of requested<type> has beside, for its report; a part of `work`. */
@@ -95,8 +114,8 @@ __device__ __forceinline__ float record_make(const records &to, int g, const flo
 /* ---- many groups -------------------------------------------------------------------------------------- */
 
 /* A warp's loads in flight: its next groups g, g + 8, ... of an aligned row without a mask. */
-template <class type> struct flight {
-    enum { GROUPS = 8 / type::BYTES, STEP = GROUP * type::BYTES * BLOCK_WARPS };
+template <class type, int groups = 8 / type::BYTES> struct flight {
+    enum { GROUPS = groups, STEP = GROUP * type::BYTES * BLOCK_WARPS };
     lane_raw<type> raw[GROUPS];
     const char *at; /* the lane's tokens in the first of them */
     int g, end;

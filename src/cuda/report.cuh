@@ -49,7 +49,12 @@ __device__ __forceinline__ float report_temperature(int point, float temperature
 template <class type>
 __device__ __forceinline__ void report_expect(const raffle_report &r, const row_params &p, const device_row &row, records *to,
                                               uint64_t *also, float *raw_peak, work<type> *k) {
-    const bool unfiltered = r.point != RAFFLE_FILTERED, apart = r.point == RAFFLE_RAW && row.allow;
+    bool apart = row.allow;
+#if CUT_MORE
+    apart |= row.patch != nullptr;
+#endif
+    apart &= r.point == RAFFLE_RAW;
+    const bool unfiltered = r.point != RAFFLE_FILTERED;
     const scale by = scale_make(report_temperature(r.point, p.temperature));
     bool twice = false;
     if (unfiltered) to->greedy = false; /* whoever finishes the row finds the best token */
@@ -149,12 +154,16 @@ template <class type> static __device__ __noinline__ uint64_t report_mass(work<t
 template <class type> __device__ __forceinline__ bool report_open(work<type> *k, view *v, int point, uint32_t top) {
     const answer told = k->told;
     const float drawn_at = k->params.temperature;
-    bool listed = k->listed && !k->apart && (point == RAFFLE_FILTERED || k->q.count >= top);
+    const bool again = k->apart || (told.capped && point != RAFFLE_FILTERED); /* nobody has read it, or it is no longer there */
+    bool listed = k->listed && !again && (point == RAFFLE_FILTERED || k->q.count >= top);
     if (threadIdx.x == 0) {
         const bool clobbered = k->groups > PEAKS_MAX && k->shown.mass == k->to.mass; /* by the draw */
         k->to = k->shown;
-        if (clobbered) k->to.weights = false;
+        if (clobbered && !again) k->to.weights = false;
         if (k->apart) k->row.allow = nullptr;
+#if CUT_MORE
+        if (k->apart) k->row.patch = nullptr;
+#endif
         v->kept = point == RAFFLE_FILTERED ? cut_of(&told) : cut_from(-FLT_MAX);
         v->temperature = point == RAFFLE_FILTERED ? drawn_at : report_temperature(point, drawn_at);
         v->token = told.token;
@@ -165,7 +174,7 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
         v->best = k->best;
     }
     __syncthreads();
-    if (k->apart) { /* nobody has read it yet */
+    if (again) {
         groups_redo<type>(k, threadIdx.x / WARP, k->groups, false);
         __syncthreads();
     }
@@ -329,6 +338,10 @@ template <class type> static __device__ __noinline__ void report_top_far(work<ty
     __builtin_assume(__isShared(k));
     const int lane = threadIdx.x % WARP;
     __syncthreads();
+    if (v->kept.capped) { /* maxima of all tokens again, to count those above the upper end */
+        groups_redo<type>(k, threadIdx.x / WARP, k->groups, false);
+        __syncthreads();
+    }
     k->begin();
     const cut c = report_top_cut(k, v, (uint64_t)r.top_count);
     k->list_clear();

@@ -46,15 +46,26 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
 }
 
 /* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
- *            | shown_mass, shown_peak: the same, of plans with a report | state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
+ *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same |
+ *   of plans with RAFFLE_PLAN_EXTRA: mask, patch [rows, groups * GROUP / 32] | overlay [rows, groups * GROUP] |
+ *   state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
 static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
     const size_t shown = desc->flags & RAFFLE_PLAN_REPORT ? rows * groups : 0;
-    enum { BLOCKS = 8 };
-    const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass, rows * groups * PIECES * sizeof *a->peak,
-                                  shown * sizeof *a->shown_mass, shown * PIECES * sizeof *a->shown_peak, rows * sizeof *a->state,
-                                  rows * sizeof *v->law, rows * sizeof *v->tickets_t, rows * sizeof *v->tickets_s};
+    const size_t edited = desc->flags & RAFFLE_PLAN_EXTRA ? rows * groups * GROUP : 0;
+    enum { BLOCKS = 11 };
+    const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass,
+                                  rows * groups * PIECES * sizeof *a->peak,
+                                  shown * sizeof *a->shown_mass,
+                                  shown * PIECES * sizeof *a->shown_peak,
+                                  edited / 8,
+                                  edited / 8,
+                                  edited * sizeof *a->overlay,
+                                  rows * sizeof *a->state,
+                                  rows * sizeof *v->law,
+                                  rows * sizeof *v->tickets_t,
+                                  rows * sizeof *v->tickets_s};
     void *block[BLOCKS];
     size_t used = write_workspace(desc);
     for (int i = 0; i < BLOCKS; ++i) {
@@ -65,10 +76,13 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     a->peak = (float *)block[1];
     a->shown_mass = (uint64_t *)block[2];
     a->shown_peak = (float *)block[3];
-    a->state = (row_state *)block[4];
-    v->law = (row_law *)block[5];
-    v->tickets_t = (uint64_t *)block[6];
-    v->tickets_s = (uint64_t *)block[7];
+    a->mask = (uint32_t *)block[4];
+    a->patch = (uint32_t *)block[5];
+    a->overlay = (float *)block[6];
+    a->state = (row_state *)block[7];
+    v->law = (row_law *)block[8];
+    v->tickets_t = (uint64_t *)block[9];
+    v->tickets_s = (uint64_t *)block[10];
     return used;
 }
 
@@ -118,8 +132,6 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     const device_state *state = (const device_state *)plan->state;
     const raffle_params *p = &call->params;
     sample_args a;
-    raffle_status status = device_lacks(call, error);
-    if (status) return status;
     if (plan->desc.input == RAFFLE_PROBS || call->logits.row_index) return write_call(plan, call, error); /* two launches */
     verify_args unused;
     workspace_carve(&plan->desc, call->launch.workspace, &a, &unused);
@@ -144,12 +156,11 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     a.token = call->result.token;
     a.row_flags = call->result.row_flags;
     a.extra = p->extra;
-    a.pool = call->state;
-    a.layout = call->layout;
+    a.pool = slot_pool_make(&call->state, &call->layout);
     a.report = call->report;
     a.has_report = call->result.report != NULL;
     if (!a.rows) return RAFFLE_OK;
-    const dim3 grid = parts_grid(a.rows, a.groups, state->processors, &a.part);
+    const dim3 grid = parts_grid(a.rows, a.groups, a.extra ? EDIT_GROUPS : a.groups, state->processors, &a.part);
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     void *parameters[] = {&a};

@@ -9,7 +9,7 @@
 template <class type, class draft> static cudaError_t launch(verify_args *a, int processors, cudaStream_t stream) {
     const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0);
     void *parameters[] = {a};
-    const dim3 grid = parts_grid(rows, a->groups, processors, &a->part);
+    const dim3 grid = parts_grid(rows, a->groups, a->groups, processors, &a->part);
     cudaError_t code = cudaLaunchKernel(verify_rows_kernel<judged<type>, judged<draft>>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
     if (code != cudaSuccess) return code;
     /* Twice as many blocks a request as the GPU holds at once, if each has a group for every warp: not all requests have work. */

@@ -36,7 +36,7 @@ template <class type, class function>
 __device__ __forceinline__ void wide_visit(work<type> &k, float low, function visit) {
     const int lane = threadIdx.x % WARP, first = threadIdx.x / WARP;
     int g = first;
-    if (k.row.aligned && !k.row.allow) {
+    if (row_plain(k.row)) {
         enum { GROUPS = flight<type>::GROUPS };
         flight<type> f;
         f.start(k.row.logits, first, (int)(k.row.vocab / GROUP));

@@ -19,11 +19,8 @@ RAFFLE_FN uint64_t surprise_of(const weighing *w, float temperature, float x, ui
     return bits_of_double((double)tickets * distance_of(w, temperature, x) + 0x1p52) & 0xfffffffffffffull;
 }
 
-/* How far a logit is from the typical one, in logits. */
-RAFFLE_FN float typical_distance(float x, float center) {
-    float d = x - center;
-    return d < 0.0f ? -d : d;
-}
+/* How far a logit is from the typical one, in logits; never -0, whose bits would sort behind all others. */
+RAFFLE_FN float typical_distance(float x, float center) { return float_of(bits_of(x - center) & 0x7fffffffu); }
 
 /* The square root of a double that is 0 or at least 2^-500, to about its last bit: Newton's rule from a first guess
  * that halves the exponent. */

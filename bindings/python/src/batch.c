@@ -419,6 +419,10 @@ static int requests_take(batch *b, PyObject *object, raffle_plan_desc *desc) {
     }
     requests_object *q = b->requests = (requests_object *)object; /* lives as long as the caller's arguments */
     if (!q->has_extra) return 0;
+    if (desc->backend == RAFFLE_CUDA) { /* the library has it, for lists and histories in device memory */
+        PyErr_SetString(PyExc_ValueError, "requests: penalties, bias, bans and further filters of CUDA logits are not in the Python package yet");
+        return -1;
+    }
     b->params.extra = q->extra;
     b->params.extra_bytes = sizeof *q->extra;
     desc->flags |= RAFFLE_PLAN_EXTRA;
