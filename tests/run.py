@@ -255,10 +255,16 @@ def step_cuda():
 
 def step_emulate():
     """The CUDA kernels compiled for the CPU: the tests of step cuda at reduced size, blocks and threads in a shuffled order."""
-    build("build-emulate", "-DRAFFLE_CUDA=EMULATE", "-DCMAKE_BUILD_TYPE=Release", targets=["tests_cuda"])
+    build("build-emulate", "-DRAFFLE_CUDA=EMULATE", "-DCMAKE_BUILD_TYPE=Release", "-DRAFFLE_PYTHON=ON",
+          targets=["tests_cuda", "python_package"])
     for seed in range(5) if options.long else [1]:
         ctest("build-emulate", "-L", "^cuda$", prefix=f"emulate.{seed}.",
               env={"RAFFLE_TEST_QUICK": "1", "RAFFLE_EMULATE_SEED": str(seed)})
+    started = time.time()
+    status, text = execute([python_environment(), "-m", "pytest", "-q", ROOT / "bindings/python/tests/test_far.py"],
+                           env={"PYTHONPATH": str(ROOT / "build-emulate/python"), "PYTHONDONTWRITEBYTECODE": "1",
+                                "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=4194304"})  # shared memory of the kernels
+    count_output("emulate.python", text, status == 0, time.time() - started)
 
 
 def python_on_gpu(arch):
@@ -270,7 +276,8 @@ def python_on_gpu(arch):
         return skip("cuda.python", said.strip().splitlines()[-1])
     build("build-cuda-test", "-DRAFFLE_PYTHON=ON", targets=["python_package"])
     started = time.time()
-    status, text = execute([sys.executable, "-m", "pytest", "-q", ROOT / "bindings/python/tests/test_cuda.py"],
+    tests = [ROOT / "bindings/python/tests" / name for name in ("test_cuda.py", "test_far.py")]
+    status, text = execute([sys.executable, "-m", "pytest", "-q", *tests],
                            env={"PYTHONPATH": str(ROOT / "build-cuda-test/python"), "PYTHONDONTWRITEBYTECODE": "1"})
     count_output("cuda.python", text, status == 0, time.time() - started)
 

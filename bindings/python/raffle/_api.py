@@ -12,13 +12,18 @@ if TYPE_CHECKING:
 _PARAM_DTYPES = ("float32", "int32", "float32", "float32", "uint64", "uint64")
 
 
-def _on_gpu(kind: Any, logits: Array, code: int, probs: bool, params: Any, index: Any, slot: Any, stream: Any,
-            own: bool = False) -> Any:
-    """What a call on a GPU needs beyond a call on the CPU. `own`: a workspace that no other call has."""
+def _on_gpu(kind: Any, logits: Array, code: int, probs: bool, params: Any, index: Any, slot: Any, stream: Any, requests: Any = None,
+            reports: bool = False, own: bool = False, rows: int = -1) -> Any:
+    """What a call on a GPU needs beyond a call on the CPU. `own`: a workspace that no other call has. `rows`: of the plan, if not
+    the results."""
     params = tuple(kind.cast(p, d) for p, d in zip(params, _PARAM_DTYPES))
+    plan = _core.plan(logits, code, rows if index is None else _length(index), probs, requests, reports)
+    size = 0 if requests is None else requests.device_bytes(-1)
+    if size:  # the call copies them there
+        with kind.on(logits, stream):
+            requests.place(kind.empty(logits, (size,), "uint8"))
     if stream is None:
         stream = kind.stream(logits)
-    plan = _core.plan(logits, code, -1 if index is None else _length(index), probs)
     workspace = kind.zeros(logits, plan.device_bytes, "uint8") if own else kind.workspace(logits, plan, stream)
     return params, kind.cast(index, "int32"), kind.cast(slot, "int32"), stream, workspace
 
@@ -116,15 +121,15 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     given = logits
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     params = (temperature, top_k, top_p, min_p, seed, position)
-    workspace = None
-    if kind.gpu(logits):
-        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream)
-        allow = kind.beside(allow)
-    token, row_flags = _outputs(kind, logits, index, out, return_flags)
-    requests = report = told = None
+    requests = report = told = workspace = None
     if more or flags > 255:
         requests, flags = _requests(kind, logits, index, slot, flags, more)
-    if logprobs is not None or logprob_token_ids is not None:
+    reports = logprobs is not None or logprob_token_ids is not None
+    if kind.gpu(logits):
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, requests, reports)
+        allow = kind.beside(allow)
+    token, row_flags = _outputs(kind, logits, index, out, return_flags)
+    if reports:
         report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)
     _core.sample(logits, params, requests, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream,
                  report, 0)
@@ -139,14 +144,16 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
 def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
             seed: Optional[Integers] = None, position: Integers = 0, *, index: Optional[Integers] = None,
             slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
-            advance: bool = False, threads: int = 1, dtype: Any = None, probs: bool = False,
+            advance: bool = False, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
+            logprobs_mode: str = "raw_logprobs", threads: int = 1, dtype: Any = None, probs: bool = False,
             stream: Optional[int] = None, **more: "Unpack[More]") -> _core.Call:
     """Check everything once, and draw as often as you like: ``call = prepare(...)``, then ``call()`` for each step.
 
     Arguments are those of sample(). Arrays (logits, parameters, masks, out) are read and written in place at every
-    call, so change their contents between calls; numbers and lists are fixed. ``advance=True`` adds one to every row's
-    position after each call. The call returns `out`. It belongs to one thread at a time, and on a GPU to one stream at
-    a time; there it can be captured in a graph.
+    call, so change their contents between calls; numbers, lists and what raffle.More has are fixed. ``advance=True`` adds
+    one to every row's position after each call. The call returns `out`, or with logprobs (out, a raffle.Report whose
+    arrays each call writes anew). It belongs to one thread at a time, and on a GPU to one stream at a time; there it
+    can be captured in a graph.
 
     >>> import numpy, raffle
     >>> logits = numpy.zeros((2, 1000), numpy.float32)
@@ -161,13 +168,15 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     params = (temperature, top_k, top_p, min_p, seed, position)
     workspace = None
+    requests, flags = _requests(kind, logits, index, slot, flags, more)
     if kind.gpu(logits):
-        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, own=True)
+        reports = logprobs is not None or logprob_token_ids is not None
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, requests, reports, True)
         allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, False)
-    requests, flags = _requests(kind, logits, index, slot, flags, more)
+    report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)
     return _core.prepare(logits, params, requests, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads,
-                         stream, None, int(advance))
+                         stream, report, int(advance), token if told is None else (token, told))
 
 
 class Candidate(NamedTuple):

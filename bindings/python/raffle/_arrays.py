@@ -108,6 +108,14 @@ class Kind:
         """The stream to work on, or None to ask by DLPack."""
         return None
 
+    def on(self, logits: Any, stream: Any) -> Any:
+        """A context in which allocations belong to work on `stream` of the logits' GPU; None: the current one."""
+        return contextlib.nullcontext()
+
+    def lasting(self) -> bool:
+        """Whether what is allocated now may be kept for later calls."""
+        return True
+
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
         return self.zeros(logits, plan.device_bytes, "uint8")
 
@@ -125,13 +133,14 @@ class Shaped(Kind):
     def dtype(self, logits: Any) -> Any:
         return dtype_name(logits.dtype)
 
-    def cached(self, workspaces: Dict[Any, Any], key: Any, logits: Any) -> Any:
-        """The workspace of a plan and stream, made when it is first asked for."""
+    def cached(self, workspaces: Dict[Any, Any], key: Any, logits: Any, stream: Any = None) -> Any:
+        """The workspace of a plan and stream, made when it is first asked for, on that stream; None: the current one."""
         found = workspaces.get(key)
         if found is None:
             if len(workspaces) >= 64:
                 workspaces.clear()
-            found = workspaces[key] = self.zeros(logits, key[0].device_bytes, "uint8")
+            with self.on(logits, stream):
+                found = workspaces[key] = self.zeros(logits, key[0].device_bytes, "uint8")
         return found
 
 
@@ -184,10 +193,11 @@ class Torch(Shaped):
         return self._empty(shape, dtype=self._dtypes[dtype], device=logits.device)
 
     def integers(self, logits: Any, values: Any, shape: Any) -> Any:
-        found = self._torch.as_tensor(values, device=logits.device)
+        found = self._torch.as_tensor(values)
         if found.is_floating_point() and found.numel():
             raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
-        return found.clamp(-1, 2**31 - 1).to(self._int32).expand(*shape, _last(found.shape)).contiguous()
+        found = found.clamp(-1, 2**31 - 1).to(self._int32).to(logits.device, non_blocking=True)
+        return found.expand(*shape, _last(found.shape)).contiguous()
 
     def cast(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, self._torch.Tensor) and value.is_cuda:
@@ -217,12 +227,23 @@ class Torch(Shaped):
         finally:
             self._inside.operator = False
 
+    def on(self, logits: Any, stream: Any) -> Any:
+        if stream is None:
+            return contextlib.nullcontext()
+        return self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream, device=logits.device))
+
+    def lasting(self) -> bool:
+        """Not while a graph is captured, or in an operator: what is allocated then belongs to their memory."""
+        return not (getattr(self._inside, "operator", False) or self._torch.cuda.is_current_stream_capturing())
+
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        """Cached for each stream; while a graph is captured, or in an operator, a new one, which belongs to their memory."""
-        torch = self._torch
-        if getattr(self._inside, "operator", False) or torch.cuda.is_current_stream_capturing():
+        """Cached for each stream."""
+        if not self.lasting():
             return self.zeros(logits, plan.device_bytes, "uint8")
-        return self.cached(self._workspaces, (plan, torch.cuda.current_stream(logits.device).cuda_stream), logits)
+        current = self._torch.cuda.current_stream(logits.device).cuda_stream
+        if stream is None or stream == current:
+            return self.cached(self._workspaces, (plan, current), logits)
+        return self.cached(self._workspaces, (plan, stream), logits, stream)
 
 
 class Cupy(Shaped):
@@ -246,15 +267,26 @@ class Cupy(Shaped):
             return self._cupy.ascontiguousarray(value.astype(dtype, copy=False)).reshape(-1)
         return value
 
+    def integers(self, logits: Any, values: Any, shape: Any) -> Any:
+        with logits.device:
+            found = self._cupy.asarray(values)
+            if found.dtype.kind not in "iu" and found.size:
+                raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
+            found = found.clip(-1, 2**31 - 1).astype("int32")
+            return self._cupy.ascontiguousarray(self._cupy.broadcast_to(found, (*shape, _last(found.shape))))
+
     def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
         with logits.device:
             return self._cupy.zeros(count, dtype)
+
+    def on(self, logits: Any, stream: Any) -> Any:
+        return contextlib.nullcontext() if stream is None else self._cupy.cuda.ExternalStream(stream, logits.device.id)
 
     def stream(self, logits: Any) -> Any:
         return self._cupy.cuda.get_current_stream().ptr
 
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        return self.cached(self._workspaces, (plan, stream), logits)
+        return self.cached(self._workspaces, (plan, stream), logits, stream)
 
 
 class Jax(Shaped):
@@ -305,6 +337,10 @@ class Jax(Shaped):
             return self._gpu_kind().empty(logits, shape, dtype)
         return sys.modules["numpy"].empty(shape, _numpy_dtype(dtype))  # JAX needs numpy, so it is there
 
+    def integers(self, logits: Any, values: Any, shape: Any) -> Any:
+        values = self.beside(values)
+        return self._gpu_kind().integers(logits, values, shape) if self.gpu(logits) else super().integers(logits, values, shape)
+
     def cast(self, value: Any, dtype: Any) -> Any:
         if self._is_ours(value) and value.ndim:
             value = self._bridge(value) if self._far(value) else sys.modules["numpy"].asarray(value)
@@ -315,6 +351,12 @@ class Jax(Shaped):
 
     def stream(self, logits: Any) -> Any:
         return self._gpu_kind().stream(logits)
+
+    def on(self, logits: Any, stream: Any) -> Any:
+        return self._gpu_kind().on(logits, stream)
+
+    def lasting(self) -> bool:
+        return self._gpu_kind().lasting()
 
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
         return self._gpu_kind().workspace(logits, plan, stream)

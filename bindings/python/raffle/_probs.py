@@ -43,10 +43,10 @@ def _rows(logits: Array, filters: Tuple[Any, ...], words: Rows, *, out: Any = No
     given = logits
     logits, code = kind.logits(logits, dtype_code(more.pop("dtype", None)))
     workspace = None
-    if kind.gpu(logits):
-        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream)
-        allow = kind.beside(allow)
     requests, flags = _requests(kind, logits, index, slot, flags, more)
+    if kind.gpu(logits):
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, requests)
+        allow = kind.beside(allow)
     if out is not None and out_dtype is not None:
         raise ValueError("out_dtype is for outputs that raffle makes: out has a dtype already")
     made, data, data_code = out, out, -1

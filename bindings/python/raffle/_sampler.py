@@ -18,8 +18,6 @@ _KNOWN = {*_DTYPES, *More.__annotations__, "flags", "logprobs"} - {*HISTORY}
 class _OnCpu:
     """Slots in the extension's own memory: parameters, whatever else a request asks for, histories."""
 
-    params = None
-
     def __init__(self, slots: int, vocab: int, history_max: int) -> None:
         self.requests = _core.Requests(slots, vocab, history_max)
 
@@ -29,31 +27,69 @@ class _OnCpu:
     def get(self, slot: int) -> Tuple[Any, ...]:
         return self.requests.get(slot)
 
+    def copy(self, slot: int, new: int) -> None:
+        self.requests.copy(slot, new)
+
+    def change(self, action: str, slots: Any, tokens: Any, counts: Any, stride: int) -> None:
+        self.requests.change(action, slots, tokens, counts, stride)
+
+    def accept(self, slot: int, tokens: List[int]) -> int:
+        """How many tokens were accepted."""
+        before = len(self.history(slot)[0])
+        change(self, "accept", slot, tokens)
+        return len(self.history(slot)[0]) - before
+
+    def move(self, slot: int, count: int) -> None:
+        self.requests.set(slot, {"position": (self.requests.get(slot)[5] + count) % 2**64}, -1, False)
+
+    def history(self, slot: int) -> Tuple[List[int], int]:
+        return self.requests.history(slot)
+
 
 class _OnGpu:
-    """Slots in arrays of the logits' kind. What the library does not do there, it refuses when it is asked for."""
+    """The same in memory of the logits' kind, changed in the current stream. Positions and histories are there alone, since
+    draws move them; what requests ask for is here too. Lists have an array for each slot: its allocator knows the stream."""
 
-    requests = None
+    def __init__(self, slots: int, kind: Any, like: Any, vocab: int, history_max: int) -> None:
+        self._kind, self._like = kind, like[:0]  # its device, not its memory
+        self.requests = _core.Requests(slots, vocab, history_max, True)
+        self.requests.place(kind.zeros(self._like, self.requests.device_bytes(-1), "uint8"), self._stream())
 
-    def __init__(self, slots: int, kind: Any, like: Any) -> None:
-        self._like = like[:0]  # its device, not its memory
-        self.params = tuple(kind.zeros(self._like, slots, dtype) for dtype in _DTYPES.values())
+    def _stream(self) -> Any:
+        return self._kind.stream(self._like)
+
+    def _put(self, slot: int, with_position: bool) -> None:
+        size = self.requests.device_bytes(slot)
+        lists = self._kind.empty(self._like, (size,), "uint8") if size else None
+        self.requests.put(slot, lists, with_position, self._stream())
 
     def set(self, slot: int, given: Dict[str, Any], dialect: int, fresh: bool) -> None:
-        one = _core.Requests(1, 0, 0)  # checks what the device cannot
-        names = list(_DTYPES)
-        one.set(0, {**dict(zip(names, self.get(slot))), **words(given)} if not fresh else words(given), dialect, fresh)
-        more = given.keys() - _DTYPES.keys()
-        if more:
-            raise ValueError(f"{min(more)}: requests on a GPU have temperature, top_k, top_p, min_p, seed and position so far")
-        for array, name, value in zip(self.params, names, one.get(0)):
-            if _DTYPES[name] == "uint64" and getattr(array, "is_cuda", False) and value >= 2**63:
-                value -= 2**64  # torch holds the bits in int64
-            array[slot] = value
+        self.requests.idle(self._stream())
+        self.requests.set(slot, words(given), dialect, fresh)
+        self._put(slot, fresh or "position" in given)
 
     def get(self, slot: int) -> Tuple[Any, ...]:
-        found = (array[slot].item() for array in self.params)
-        return tuple(value % 2**64 if dtype == "uint64" else value for value, dtype in zip(found, _DTYPES.values()))
+        return (*self.requests.get(slot)[:5], self.requests.position(slot, self._stream()))
+
+    def copy(self, slot: int, new: int) -> None:
+        position = self.requests.position(slot, self._stream())
+        self.requests.copy(slot, new)
+        self.requests.set(new, {"position": position}, -1, False)
+        self._put(new, True)
+
+    def change(self, action: str, slots: Any, tokens: Any, counts: Any, stride: int) -> None:
+        size = sum(len(each) for each in (slots, tokens, counts) if each is not None)
+        self.requests.change(action, slots, tokens, counts, stride, self._kind.empty(self._like, (size,), "int32"), self._stream())
+
+    def accept(self, slot: int, tokens: List[int]) -> int:
+        change(self, "accept", slot, tokens)
+        return tokens.index(-1) if -1 in tokens else len(tokens)
+
+    def move(self, slot: int, count: int) -> None:
+        self.requests.move(slot, count, self._stream())
+
+    def history(self, slot: int) -> Tuple[List[int], int]:
+        return self.requests.history(slot, self._stream())
 
 
 class Sampler:
@@ -61,16 +97,19 @@ class Sampler:
 
     A request gets a slot with add() and keeps it until remove(). Each sample() draws a token for some of the slots and
     moves them on by it: positions by one, and histories, which penalties look at, by the token. On a GPU that happens in
-    the same stream, so that a captured graph goes on by itself; there are no histories there so far.
+    the same stream, so that a captured graph goes on by itself, with whatever add() and set() have changed since.
 
     slots:   how many requests can be there at once.
-    like:    an array of the device that logits will be on; None: the CPU. (On GPUs torch or CuPy.)
+    like:    an array of the device that logits will be on; None: the CPU.
     flags:   as in sample(), for all slots.
     threads: CPU: how many threads share the rows of a call.
     vocab:   how many tokens there are: lets add() check ids.
     history_max: how many tokens a request may have, prompt and output; 0: no histories. Needs vocab.
 
-    One thread at a time may use a sampler whose requests ask for more than temperature, top_k, top_p and min_p.
+    One thread at a time may use a sampler whose requests ask for more than temperature, top_k, top_p and min_p; on a GPU, one
+    stream at a time any. There get(), history(), fork() and set() to None wait for the stream, and nothing else does, unless the
+    lists of a request or a prompt take more than 256 KiB. A token that a history has no room for is left out, and rows of its slot have
+    raffle.ROW_STATE from then on, until set_prompt() or reset(); on the CPU that is an error before anything is drawn.
 
     >>> import numpy, raffle
     >>> sampler = raffle.Sampler(slots=8, vocab=1000, history_max=100)
@@ -95,11 +134,11 @@ class Sampler:
             raise ValueError(f"vocab is {vocab}, history_max {history_max}: histories need both, and no less than 1")
         self.slots, self.flags, self.threads = slots, flags, threads
         kind = None if like is None else kind_of(like)
+        if kind is not None:
+            like = kind.logits(like, -1)[0]
         self._on_gpu = bool(kind is not None and kind.gpu(like))
-        if self._on_gpu and history_max:
-            raise ValueError("history_max: there are no histories on a GPU so far")
-        self._pool: Any = _OnGpu(slots, kind, like) if self._on_gpu else _OnCpu(slots, vocab, history_max)
-        self._params, self._requests = self._pool.params, self._pool.requests  # whichever this device has
+        self._pool: Any = _OnGpu(slots, kind, like, vocab, history_max) if self._on_gpu else _OnCpu(slots, vocab, history_max)
+        self._requests = self._pool.requests
         self._history_max = history_max
         self._after = 3 if history_max else 1  # positions advance; tokens are accepted
         self._free: List[int] = list(range(slots - 1, -1, -1))
@@ -129,10 +168,9 @@ class Sampler:
         self._set(slot, {"seed": secrets.randbits(64), "position": 0, **params}, dialect, True)
         self._free.pop()
         self._asked[slot] = {**({"dialect": dialect} if dialect else {}), **self._beside(params)}
-        if self._requests is not None:
-            self._requests.use(slot, True)
-            if self._after > 1:
-                self._requests.change("reset", [slot], None, None, 0)
+        self._requests.use(slot, True)
+        if self._after > 1:
+            self._pool.change("reset", [slot], None, None, 0)
         return slot
 
     def set(self, slot: int, **params: Any) -> None:
@@ -168,18 +206,15 @@ class Sampler:
         self._check(slot)
         self._asked[slot] = None
         self._free.append(slot)
-        if self._requests is not None:
-            self._requests.use(slot, False)
+        self._requests.use(slot, False)
 
     def fork(self, slot: int, **params: Any) -> int:
         """A slot for a copy of a request: what it asks for, and has said. `params` differ, the seed above all."""
         asked = self._check(slot)
-        if self._requests is None:
-            return self.add(**{**self.get(slot), **params})
         if not self._free:
             raise ValueError(f"all {self.slots} slots are taken: remove() a request first")
         new = self._free[-1]
-        self._requests.copy(slot, new)
+        self._pool.copy(slot, new)
         self._asked[new] = dict(asked)
         try:
             self.set(new, **params)
@@ -187,7 +222,7 @@ class Sampler:
             self._asked[new] = None
             raise
         if self._after > 1:
-            self._requests.change("fork", [slot], [new], None, 1)
+            self._pool.change("fork", [slot], [new], None, 1)
         self._free.pop()
         self._requests.use(new, True)
         return new
@@ -208,7 +243,7 @@ class Sampler:
         self._check(slot)
         if self._after == 1:
             raise ValueError("there are no histories: make the sampler with vocab= and history_max=")
-        return self._requests
+        return self._pool
 
     def set_prompt(self, slot: int, tokens: Any) -> None:
         """A request's prompt. Its history is then these tokens and nothing else."""
@@ -216,46 +251,40 @@ class Sampler:
 
     def accept(self, slot: int, tokens: Any) -> None:
         """Tokens of the output that were drawn elsewhere, as by verify(); the position advances with them. A -1 ends them."""
-        requests = self._histories(slot)
-        before = len(requests.history(slot)[0])
-        change(requests, "accept", slot, tokens)
-        self._move(requests, slot, len(requests.history(slot)[0]) - before)
+        tokens = plain(tokens)
+        self._pool.move(slot, self._histories(slot).accept(slot, [tokens] if isinstance(tokens, int) else list(tokens)))
 
     def truncate(self, slot: int, count: int) -> None:
         """Takes back the last tokens of the output; the position goes back with them."""
-        requests = self._histories(slot)
-        requests.change("truncate", [slot], None, [count], 0)
-        self._move(requests, slot, -count)
+        self._histories(slot).change("truncate", [slot], None, [count], 0)
+        self._pool.move(slot, -count)
 
     def reset(self, slot: int) -> None:
         """Empties a request's history and begins at position 0; what it asks for stays."""
-        requests = self._histories(slot)
-        requests.change("reset", [slot], None, None, 0)
-        requests.set(slot, {"position": 0}, -1, False)
-
-    @staticmethod
-    def _move(requests: Any, slot: int, count: int) -> None:
-        requests.set(slot, {"position": (requests.get(slot)[5] + count) % 2**64}, -1, False)
+        self._histories(slot).change("reset", [slot], None, None, 0)
+        self._pool.set(slot, {"position": 0}, -1, False)
 
     def history(self, slot: int) -> Tuple[List[int], List[int]]:
-        """(prompt, output): the tokens of a request."""
+        """(prompt, output): the tokens of a request. (On a GPU this waits.)"""
         tokens, prompt = self._histories(slot).history(slot)
         return tokens[:prompt], tokens[prompt:]
 
     # ---- drawing -----------------------------------------------------------------------------------------
 
-    def _device(self, kind: Any, logits: Array, code: int, slot: Any, stream: Any) -> Tuple[Any, Any, Any]:
+    def _device(self, kind: Any, logits: Array, code: int, slot: Any, stream: Any, reports: bool) -> Tuple[Any, Any, Any]:
         """Slots, stream and workspace as the logits' device wants them."""
         if kind.gpu(logits) != self._on_gpu:
             raise ValueError(f"logits are on {'the CPU' if self._on_gpu else 'a GPU'}, the sampler is not: make it with like=logits")
         if not self._on_gpu:
             return slot, stream, None
-        slot = kind.cast(self._first(kind.shape(logits)) if slot is None else slot, "int32")
-        plan = _core.plan(logits, code, -1, 0)
+        plan = _core.plan(logits, code, -1, 0, self._requests, reports)
         workspace = self._workspaces.get(plan)
         if workspace is None:
-            workspace = self._workspaces[plan] = kind.zeros(logits, plan.device_bytes, "uint8")
-        return slot, kind.stream(logits) if stream is None else stream, workspace
+            with kind.on(logits, stream):
+                workspace = kind.zeros(logits, plan.device_bytes, "uint8")
+            if kind.lasting():
+                self._workspaces[plan] = workspace
+        return kind.cast(slot, "int32"), kind.stream(logits) if stream is None else stream, workspace
 
     def sample(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                out: Optional[Array] = None, return_flags: bool = False, logprobs: Optional[int] = None,
@@ -265,12 +294,13 @@ class Sampler:
         tokens go to the histories, unless `accept` is False. Reports are as in raffle.sample()."""
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
-        slot, stream, workspace = self._device(kind, inner, code, slot, stream)
+        reports = logprobs is not None or logprob_token_ids is not None
+        slot, stream, workspace = self._device(kind, inner, code, slot, stream, reports)
         token, row_flags = _outputs(kind, inner, None, out, return_flags)
         report = told = None
-        if logprobs is not None or logprob_token_ids is not None:
+        if reports:
             report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
-        _core.sample(inner, self._params, self._requests, None, slot, allow, token, row_flags, workspace, self.flags, code, 0,
+        _core.sample(inner, None, self._requests, None, slot, kind.beside(allow), token, row_flags, workspace, self.flags, code, 0,
                      self.threads, stream, report, self._after if accept else 1)
         if out is None:
             token = kind.finish(logits, token)
@@ -286,7 +316,7 @@ class Sampler:
         """raffle.verify() for drafts [requests, each] of these slots, on the CPU; request r belongs to slot[r] (None: to slot
         r). Then positions advance by as many tokens as each emits, which go to the histories, unless `accept` is False. For
         that, histories need room for all drafts of a request and one token more, and no slot may be there twice."""
-        if self._requests is None:
+        if self._on_gpu:
             raise ValueError("a sampler on a GPU does not verify: use raffle.verify, with arrays of parameters")
 
         def ask(requests: int, vocab: int) -> Tuple[Any, int]:
@@ -302,7 +332,7 @@ class Sampler:
         if accept and self._after > 1:  # -1 ends a request's tokens
             self._requests.change("accept", slots, done.tokens.reshape(-1), None, done.tokens.shape[1])
         for one, count in zip(slots if accept else (), plain(done.accepted)):
-            self._move(self._requests, one, count + 1)
+            self._pool.move(one, count + 1)
         return done
 
     def _check_room(self, slots: Any, drafts: List[List[int]]) -> None:
@@ -318,18 +348,14 @@ class Sampler:
                 raise ValueError(f"slot {one} has a history of {length} tokens: {most} more do not fit in {self._history_max}")
 
     def prepare(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
-                out: Optional[Array] = None, stream: Optional[int] = None) -> _core.Call:
+                out: Optional[Array] = None, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
+                logprobs_mode: str = "raw_logprobs", stream: Optional[int] = None) -> _core.Call:
         """A call to run at every step, for logits that are always in the same memory; see raffle.prepare()."""
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
-        slot, stream, workspace = self._device(kind, inner, code, slot, stream)
+        reports = logprobs is not None or logprob_token_ids is not None
+        slot, stream, workspace = self._device(kind, inner, code, slot, stream, reports)
         token, row_flags = _outputs(kind, inner, None, out, False)
-        return _core.prepare(inner, self._params, self._requests, None, slot, allow, token, row_flags, workspace, self.flags, code,
-                             0, self.threads, stream, None, self._after)
-
-    def _first(self, shape: Any) -> Any:
-        """Slots 0 .. rows - 1."""
-        rows = shape[0] if len(shape) == 2 else 1
-        if rows > self.slots:
-            raise ValueError(f"logits have {rows} rows: the sampler has {self.slots} slots")
-        return None if rows == self.slots else list(range(rows))
+        report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
+        return _core.prepare(inner, None, self._requests, None, slot, kind.beside(allow), token, row_flags, workspace, self.flags,
+                             code, 0, self.threads, stream, report, self._after, token if told is None else (token, told))

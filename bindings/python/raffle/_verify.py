@@ -71,13 +71,18 @@ def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tup
         draft_logits = kind.logits(_flat(draft_logits), code)[0]
     of_drafts, draft_flags = _draft_params(draft_params, flags, draft_logits)
     workspace = None
-    if kind.gpu(logits):
-        params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream)
-        allow = kind.beside(allow)
     rows = kind.shape(logits)[0]
+    asked, flags = ask(requests, vocab)
+    if kind.gpu(logits):
+        reports = logprobs is not None or logprob_token_ids is not None
+        plan_rows = rows + (0 if draft_logits is None and draft_probs is None else rows - requests)  # and a row for each draft
+        params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream, asked, reports,
+                                                     rows=plan_rows)
+        drafts, first, parent = (kind.cast(ids, "int32") for ids in (drafts, first, parent))
+        of_drafts = tuple(kind.cast(value, "int32" if i == 1 else "float32") for i, value in enumerate(of_drafts))
+        allow, draft_probs = kind.beside(allow), kind.beside(draft_probs)
     tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
     accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")
-    asked, flags = ask(requests, vocab)
     report, told = report_make(kind, logits, (rows,), logprobs, logprob_token_ids, logprobs_mode)
     _core.verify(logits, params, asked, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
                  requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],

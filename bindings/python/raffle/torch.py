@@ -15,6 +15,7 @@ import torch
 
 from . import _api, _probs
 from ._arrays import kind_of
+from ._more import Report
 
 Number = Union[float, int, torch.Tensor]
 
@@ -33,6 +34,30 @@ def _sample(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Op
 def _sample_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any, seed: Any, position: Any, allow: Any,
                  flags: Any) -> Any:
     return logits.new_empty(logits.shape[:-1], dtype=torch.int32), logits.new_empty(logits.shape[:-1], dtype=torch.int32)
+
+
+@torch.library.custom_op("raffle::sample_logprobs", mutates_args=())
+def _sample_logprobs(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Optional[torch.Tensor],
+                     top_p: Optional[torch.Tensor], min_p: Optional[torch.Tensor], seed: torch.Tensor, position: torch.Tensor,
+                     allow: Optional[torch.Tensor], flags: int, logprobs: int, mode: str) -> Tuple[
+                         torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    with kind_of(logits).operator():
+        token, row_flags, told = _api.sample(logits, temperature, top_k, top_p, min_p, seed, position, allow=allow, flags=flags,
+                                             return_flags=True, logprobs=logprobs, logprobs_mode=mode)
+    top_tokens, top_logprobs = told.top_tokens, told.top_logprobs
+    if not logprobs:
+        top_tokens, top_logprobs = token.new_empty((*token.shape, 0)), told.logprob.new_empty((*token.shape, 0))
+    return token, row_flags, told.logprob, told.rank, told.entropy, top_tokens, top_logprobs
+
+
+@_sample_logprobs.register_fake
+def _sample_logprobs_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any, seed: Any, position: Any, allow: Any,
+                          flags: Any, logprobs: Any, mode: Any) -> Any:
+    def empty(dtype: torch.dtype, *last: int) -> Any:
+        return logits.new_empty((*logits.shape[:-1], *last), dtype=dtype)
+
+    return (empty(torch.int32), empty(torch.int32), empty(torch.float32), empty(torch.int32), empty(torch.float32),
+            empty(torch.int32, logprobs), empty(torch.float32, logprobs))
 
 
 @torch.library.custom_op("raffle::softmax", mutates_args=())
@@ -95,13 +120,19 @@ def _params(logits: torch.Tensor, temperature: Number, top_k: Number, top_p: Num
 
 def sample(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, top_p: Number = 1.0, min_p: Number = 0.0,
            seed: Optional[Number] = None, position: Number = 0, *, allow: Optional[torch.Tensor] = None, flags: int = 0,
-           return_flags: bool = False, generator: Optional[torch.Generator] = None) -> Any:
-    """raffle.sample() as a torch operator. Without a seed, torch's generator (or `generator`) gives one for each row.
+           return_flags: bool = False, logprobs: Optional[int] = None, logprobs_mode: str = "raw_logprobs",
+           generator: Optional[torch.Generator] = None) -> Any:
+    """raffle.sample() as a torch operator. Without a seed, torch's generator (or `generator`) gives one for each row. With
+    logprobs (0 or more; softmax with log=True has those of all tokens) it also returns a raffle.Report.
 
     >>> import torch, raffle.torch
     >>> raffle.torch.sample(torch.tensor([[0.0, 9.0, 1.0]]), temperature=0.0)
     tensor([1], dtype=torch.int32)
+    >>> raffle.torch.sample(torch.zeros(1, 4), temperature=0.0, logprobs=2)[1].top_tokens
+    tensor([[0, 1]], dtype=torch.int32)
     """
+    if logprobs is not None and logprobs < 0:
+        raise ValueError(f"logprobs is {logprobs}: must be 0 or more; softmax with log=True has those of all tokens")
     rows = logits.shape[0] if logits.ndim == 2 else 1
     if seed is None:
         seeds = torch.randint(-(2**63), 2**63 - 1, (rows,), dtype=torch.int64, device=logits.device, generator=generator)
@@ -112,8 +143,12 @@ def sample(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, t
         seeds = torch.arange(rows, dtype=torch.int64, device=logits.device) + first
     positions = _tensor(logits, position, torch.int64)
     params = _params(logits, temperature, top_k, top_p, min_p)
-    token, row_flags = _sample(logits, *params, seeds, positions, allow, flags)
-    return (token, row_flags) if return_flags else token
+    if logprobs is None:
+        token, row_flags = _sample(logits, *params, seeds, positions, allow, flags)
+        return (token, row_flags) if return_flags else token
+    token, row_flags, *told = _sample_logprobs(logits, *params, seeds, positions, allow, flags, logprobs, logprobs_mode)
+    report = Report(*told) if logprobs else Report(*told[:3])
+    return (token, row_flags, report) if return_flags else (token, report)
 
 
 def softmax(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, top_p: Number = 1.0, min_p: Number = 0.0, *,

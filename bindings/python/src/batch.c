@@ -23,6 +23,7 @@ int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     }
     a->stream = PyTuple_GetItem(arguments, OBJECTS + NUMBERS);
     a->entries = -1;
+    a->draft_rows = 0;
     a->reports = 0;
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -73,17 +74,32 @@ static void desc_rows(raffle_plan_desc *desc, int64_t rows) {
     while (desc->rows_max < rows) desc->rows_max *= 2;
 }
 
+/* What the plan must be able to do for these requests, if any, and for a report. 0, or -1 with an exception. */
+static int desc_requests(raffle_plan_desc *desc, PyObject *object, int reports) {
+    if (reports) desc->flags |= RAFFLE_PLAN_REPORT;
+    if (object == Py_None) return 0;
+    if (Py_TYPE(object) != requests_type) {
+        PyErr_Format(PyExc_TypeError, "requests must be a Requests object, not %R", (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    const requests_object *q = (const requests_object *)object;
+    if (!q->has_extra) return 0;
+    desc->flags |= RAFFLE_PLAN_EXTRA;
+    desc->history_max = q->state.history_max;
+    return 0;
+}
+
 PyObject *core_plan(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *logits;
-    int dtype, input;
+    PyObject *logits, *requests;
+    int dtype, input, reports;
     long long rows;
     array_view view;
     raffle_plan_desc desc;
     plan_object *plan = NULL;
     memset(&view, 0, sizeof view);
-    if (!PyArg_ParseTuple(arguments, "OiLi", &logits, &dtype, &rows, &input)) return NULL;
-    if (logits_take(logits, dtype, input, (void *)-1, &view, &desc) == 0) {
+    if (!PyArg_ParseTuple(arguments, "OiLiOp", &logits, &dtype, &rows, &input, &requests, &reports)) return NULL;
+    if (logits_take(logits, dtype, input, (void *)-1, &view, &desc) == 0 && desc_requests(&desc, requests, reports) == 0) {
         desc_rows(&desc, rows >= 0 ? rows : view.ndim == 2 ? view.shape[0] : 1);
         plan = plan_get(&desc);
     }
@@ -175,9 +191,11 @@ static int params_of_requests(batch *b) {
         return -1;
     }
     b->slots = q->slots;
-    for (int i = 0; i < PARAM_COUNT; ++i) params_point(b, i, q->array[i]);
-    return requests_check(q, b->slot.data, b->entries);
+    for (int i = 0; i < PARAM_COUNT; ++i) params_point(b, i, array_on_gpu(&b->logits_view) ? q->there.array[i] : q->array[i]);
+    return batch_slots_check(b);
 }
+
+int batch_slots_check(const batch *b) { return b->slot.on_gpu ? 0 : requests_check(b->requests, b->slot.data, b->entries); }
 
 static int params_take(batch *b, const batch_arguments *a) {
     const dl_device *device = &b->logits_view.device;
@@ -225,7 +243,9 @@ static int params_on_cpu(batch *b, int owned) {
 
 /* ---- parameters on a GPU ------------------------------------------------------------------------------------------ */
 
-size_t batch_upload_bytes(int64_t rows_max) { return (size_t)rows_max * 8 * (PARAM_COUNT + 2); }
+enum { UPLOADS = PARAM_COUNT + 2 + BATCH_MORE }; /* the parameters, slot, index, further ones */
+
+size_t batch_upload_bytes(int64_t rows_max) { return (size_t)rows_max * 8 * UPLOADS; }
 
 /* Where parameters that the host gave will be: behind the plan's workspace. */
 static void *upload_place(const batch *b, int which) {
@@ -233,32 +253,29 @@ static void *upload_place(const batch *b, int which) {
 }
 
 /* Values that the host has are checked here: the library cannot look at device memory, and would flag their rows. */
-static int host_values_check(const batch *b) {
-    static const int which[] = {PARAM_TEMPERATURE, PARAM_TOP_P, PARAM_MIN_P};
-    for (int i = 0; i < 3; ++i) {
-        const param *p = &b->param[which[i]];
-        if (!p->data || p->on_gpu) continue;
-        for (int64_t row = 0; row < p->count; ++row) {
-            float value = ((const float *)p->data)[row];
-            if (value == value && (value >= 0 || which[i] != PARAM_TEMPERATURE)) continue;
-            raffle_error error = raffle_error_init();
-            error.row = row;
-            snprintf(error.text, sizeof error.text, "%s of row %lld is %g: must be %s", p->name, (long long)row, (double)value,
-                     which[i] == PARAM_TEMPERATURE ? "0 or more" : "a number");
-            return core_raise(RAFFLE_E_ARGUMENT, &error), -1;
-        }
+static int host_values_check(const batch *b, const param *p, int is_temperature) {
+    if (!p->data || p->on_gpu) return 0;
+    if ((p->scalar ? b->slots : p->count) > b->plan->desc.rows_max) {
+        PyErr_Format(PyExc_ValueError, "%s: with more slots than rows, parameters must be arrays on the GPU", p->name);
+        return -1;
+    }
+    for (int64_t row = 0; row < p->count && p->type == PARAM_F32; ++row) {
+        float value = ((const float *)p->data)[row];
+        if (value == value && (value >= 0 || !is_temperature)) continue;
+        raffle_error error = raffle_error_init();
+        error.row = row;
+        snprintf(error.text, sizeof error.text, "%s of row %lld is %g: must be %s", p->name, (long long)row, (double)value,
+                 is_temperature ? "0 or more" : "a number");
+        return core_raise(RAFFLE_E_ARGUMENT, &error), -1;
     }
     return 0;
 }
 
-static int params_on_gpu(batch *b) {
-    if (host_values_check(b)) return -1;
-    for (int i = 0; i < PARAM_COUNT; ++i) {
+/* `owned`: the requests' own, which are there already. */
+static int params_on_gpu(batch *b, int owned) {
+    for (int i = 0; i < PARAM_COUNT && !owned; ++i) {
         const param *p = &b->param[i];
-        if (p->data && !p->on_gpu && b->slots > b->plan->desc.rows_max) {
-            PyErr_Format(PyExc_ValueError, "%s: with more slots than rows, parameters must be arrays on the GPU", p->name);
-            return -1;
-        }
+        if (host_values_check(b, p, i == PARAM_TEMPERATURE)) return -1;
         params_point(b, i, !p->data || p->on_gpu ? p->data : upload_place(b, i));
     }
     b->params.slot = !b->slot.data || b->slot.on_gpu ? b->slot.data : upload_place(b, PARAM_COUNT);
@@ -267,14 +284,24 @@ static int params_on_gpu(batch *b) {
     return 0;
 }
 
+int batch_more(batch *b, const param *p, int which, int is_temperature, const void **data) {
+    *data = p->data;
+    if (b->plan->desc.backend != RAFFLE_CUDA || !p->data || p->on_gpu) return 0;
+    if (host_values_check(b, p, is_temperature)) return -1;
+    b->more[which] = p;
+    *data = upload_place(b, PARAM_COUNT + 2 + which);
+    return 0;
+}
+
 raffle_status batch_upload(batch *b, raffle_error *error) {
     device_fill fills[DEVICE_FILLS_MAX];
     int count = 0, device = b->plan->desc.device;
     void *stream = b->launch.stream;
     const char *wrong = NULL;
-    for (int i = 0; i < PARAM_COUNT + 2 && !wrong; ++i) {
-        const param *p = i < PARAM_COUNT ? &b->param[i] : i == PARAM_COUNT ? &b->slot : &b->index;
-        if (!p->data || p->on_gpu) continue;
+    for (int i = 0; i < UPLOADS && !wrong; ++i) {
+        const param *p = i < PARAM_COUNT ? &b->param[i] : i < PARAM_COUNT + 2 ? (i == PARAM_COUNT ? &b->slot : &b->index)
+                                                                              : b->more[i - PARAM_COUNT - 2];
+        if (!p || !p->data || p->on_gpu) continue;
         size_t bytes = param_size(p->type);
         if (p->scalar) {
             const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, b->slots, (int32_t)bytes, 0};
@@ -284,6 +311,7 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
         }
     }
     if (count && !wrong) wrong = device_fill_arrays(device, fills, count, stream);
+    if (!wrong && b->params.extra && !b->requests->there.resident) wrong = requests_upload(b->requests, stream);
     if (!wrong) return RAFFLE_OK;
     error->row = -1;
     strncpy(error->text, wrong, sizeof error->text - 1);
@@ -410,25 +438,20 @@ static int workspace_take(batch *b, PyObject *object) {
     return 0;
 }
 
-/* What requests ask for beyond the arrays, if any does, and what they have said. */
-static int requests_take(batch *b, PyObject *object, raffle_plan_desc *desc) {
-    if (object == Py_None) return 0;
-    if (Py_TYPE(object) != requests_type) {
-        PyErr_Format(PyExc_TypeError, "requests must be a Requests object, not %R", (PyObject *)Py_TYPE(object));
+/* What requests ask for beyond the arrays, if any does, and what they have said: here, or in the memory of the logits' GPU. */
+static int requests_take(batch *b, const batch_arguments *a, const raffle_plan_desc *desc) {
+    if (a->requests == Py_None) return 0;
+    requests_object *q = b->requests = (requests_object *)a->requests; /* lives as long as the caller's arguments */
+    const int far = desc->backend == RAFFLE_CUDA, used = q->has_extra || a->params == Py_None;
+    if (used && (far ? !q->there.memory.data || q->there.memory.device.id != desc->device : q->there.resident)) {
+        PyErr_SetString(PyExc_ValueError, "the requests are on another device than the logits");
         return -1;
     }
-    requests_object *q = b->requests = (requests_object *)object; /* lives as long as the caller's arguments */
     if (!q->has_extra) return 0;
-    if (desc->backend == RAFFLE_CUDA) { /* the library has it, for lists and histories in device memory */
-        PyErr_SetString(PyExc_ValueError, "requests: penalties, bias, bans and further filters of CUDA logits are not in the Python package yet");
-        return -1;
-    }
-    b->params.extra = q->extra;
+    const raffle_state *state = far ? &q->there.state : &q->state;
+    b->params.extra = far ? q->there.extra : q->extra;
     b->params.extra_bytes = sizeof *q->extra;
-    desc->flags |= RAFFLE_PLAN_EXTRA;
-    if (!q->state.memory) return 0;
-    b->params.state = &q->state;
-    desc->history_max = q->state.history_max;
+    b->params.state = state->memory ? state : NULL;
     return 0;
 }
 
@@ -443,9 +466,8 @@ static int build(batch *b, const batch_arguments *a) {
     if (logits_take(a->logits, a->dtype, a->input, stream, v, &desc) || index_take(b, a->index)) return -1;
     if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
     b->entries = a->entries >= 0 ? a->entries : b->rows;
-    desc_rows(&desc, b->rows);
-    if (requests_take(b, a->requests, &desc)) return -1;
-    if (a->reports) desc.flags |= RAFFLE_PLAN_REPORT;
+    desc_rows(&desc, b->rows + (a->draft_rows ? b->rows - b->entries : 0));
+    if (desc_requests(&desc, a->requests, a->reports) || requests_take(b, a, &desc)) return -1;
     b->plan = plan_get(&desc); /* where a backend lacks something, it says so here */
     if (!b->plan) return -1;
     b->params.flags = (uint32_t)a->flags;
@@ -465,8 +487,8 @@ static int build(batch *b, const batch_arguments *a) {
     b->result.token = (int32_t *)(void *)b->token_view.data;
     b->result.row_flags = (uint32_t *)(void *)b->row_flags_view.data;
     if (!array_on_gpu(v)) return params_on_cpu(b, a->params == Py_None);
-    if (workspace_take(b, a->workspace) || params_on_gpu(b)) return -1;
-    if (PyTuple_GetItem(a->params, PARAM_SEED) == Py_None && device_is_capturing(desc.device, b->launch.stream)) {
+    if (workspace_take(b, a->workspace) || params_on_gpu(b, a->params == Py_None)) return -1;
+    if (a->params != Py_None && PyTuple_GetItem(a->params, PARAM_SEED) == Py_None && device_is_capturing(desc.device, b->launch.stream)) {
         PyErr_SetString(PyExc_ValueError, "seed is None: a captured graph would draw the same at every replay. "
                                           "Give seed, and position as an array on the GPU");
         return -1;
@@ -574,6 +596,7 @@ static int run_on_cpu(batch *b, batch_call call) {
 static int run_on_gpu(batch *b, batch_call call) {
     raffle_error error = raffle_error_init();
     raffle_status status = b->uploaded ? RAFFLE_OK : batch_upload(b, &error);
+    if (b->requests && !b->params.extra && device_is_capturing(b->plan->desc.device, b->launch.stream)) b->requests->there.captured = 1;
     if (!status) status = call(b, &b->launch, &error);
     return status ? (core_raise(status, &error), -1) : 0;
 }

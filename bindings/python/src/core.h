@@ -111,6 +111,21 @@ size_t param_size(param_type type);
 
 enum { PARAM_TEMPERATURE, PARAM_TOP_K, PARAM_TOP_P, PARAM_MIN_P, PARAM_SEED, PARAM_POSITION, PARAM_COUNT };
 
+/* Slots in a GPU's memory, which is an array of the logits' package. Either a copy of the host's, made for one call or a
+ * prepared one; or resident, as a Sampler's: parameters are there too, a slot is written when it changes, and histories
+ * are there alone. */
+typedef struct requests_there {
+    array_view memory;        /* data NULL: none */
+    PyObject *object;         /* the array that it is of */
+    int resident;
+    int captured;             /* 1: a graph was captured that does not look at `extra` */
+    void *array[PARAM_COUNT]; /* [slots] resident */
+    raffle_extra *extra;      /* [slots] */
+    char *lists;              /* of all slots, where they are a copy */
+    PyObject **keep;          /* [slots] resident: the arrays that hold each slot's lists */
+    raffle_state state;       /* memory NULL: no history */
+} requests_there;
+
 /* What requests ask for and have said, in slots. A call that reads `extra` does so without the GIL: meanwhile nothing may
  * change, and `running` says so. */
 typedef struct requests_object {
@@ -120,9 +135,10 @@ typedef struct requests_object {
     raffle_extra *extra;      /* [slots] */
     PyObject **keep;          /* the memory of extra's lists */
     char *used, *seen;        /* [slots] has a request; scratch of requests_accept_check */
-    raffle_state state;       /* memory NULL: no history */
+    raffle_state state;       /* memory NULL: no history, or a resident one */
     int has_extra;            /* 1: some slot asked for more than the arrays hold */
     int running;
+    requests_there there;
 } requests_object;
 
 extern PyType_Spec requests_spec;
@@ -130,13 +146,37 @@ extern PyTypeObject *requests_type;
 int requests_idle(const requests_object *q); /* 1, or 0 with an exception */
 /* Whether every row's slot has a request. 0, or -1 with an exception. */
 int requests_check(const requests_object *q, const int32_t *slot, int64_t rows);
-/* Whether a token of each row can be accepted, and then that it is: 0, or -1 with an exception. */
+/* Whether a token of each row can be accepted, and then that it is: 0, or -1 with an exception. `state`: the host's or the
+ * GPU's, and the arrays beside it. */
 int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows);
-int requests_accept(const requests_object *q, const int32_t *slot, const int32_t *token, int64_t rows);
+int requests_accept(const raffle_state *state, const int32_t *slot, const int32_t *token, int64_t rows, void *stream);
+int requests_slot(const requests_object *q, long long slot); /* 1, or 0 with an exception */
+/* The records of `count` slots as a GPU reads them, and their lists, of which `lists` is the image and `there` the place.
+ * records NULL: only how many bytes the lists take, which is what it returns. Slots beside each other share lists. */
+size_t requests_image(const requests_object *q, int64_t first, int64_t count, raffle_extra *records, char *lists, char *there);
+
+/* ---- requests_device.c ---------------------------------------------------------------------------- */
+
+/* Methods of Requests. */
+PyObject *requests_device_bytes(PyObject *self, PyObject *arguments);
+PyObject *requests_place(PyObject *self, PyObject *arguments);
+PyObject *requests_idle_there(PyObject *self, PyObject *stream);
+PyObject *requests_put(PyObject *self, PyObject *arguments);
+PyObject *requests_position(PyObject *self, PyObject *arguments);
+PyObject *requests_move(PyObject *self, PyObject *arguments);
+
+/* The copy for a call: NULL, or CUDA's sentence. */
+const char *requests_upload(const requests_object *q, void *stream);
+/* A change of resident histories: its arrays go to `scratch` on the GPU. 0, or -1 with an exception. */
+typedef raffle_status (*state_change)(const raffle_state *, const raffle_tokens *, raffle_error *);
+int requests_change_there(requests_object *q, state_change change, raffle_tokens *tokens, PyObject *scratch, PyObject *stream);
+/* A resident slot's history as a state of one slot in host memory, which the caller frees. Waits. 0, or -1 with an exception. */
+int requests_history_there(const requests_object *q, int64_t slot, PyObject *stream, raffle_state *one);
+void requests_there_release(requests_object *q);
 
 /* ---- batch.c ------------------------------------------------------------------------------------ */
 
-enum { BATCH_THREADS_MAX = 256 };
+enum { BATCH_THREADS_MAX = 256, BATCH_MORE = 7 };
 
 /* What every call on rows has in common: its arrays, and the library's structs that point to them. */
 typedef struct batch {
@@ -155,6 +195,7 @@ typedef struct batch {
     int one_row; /* logits are [vocab]: outputs have no axis */
     int threads;
     int stream_given; /* 0: ask the logits' package at every call */
+    const param *more[BATCH_MORE]; /* further parameters of a call, which batch_upload writes too; or NULL */
 } batch;
 
 /* The arguments of a call on rows, as Python hands them over: borrowed references, None for nothing. */
@@ -168,6 +209,7 @@ typedef struct batch_arguments {
     int threads;
     PyObject *stream; /* a CUDA stream's address; None: the current one of the logits' package */
     int64_t entries;  /* requests, where parameters are theirs and not the rows'; batch_parse sets -1 */
+    int draft_rows;   /* 1: there is a row for each draft too, which a CUDA plan counts; batch_parse sets 0 */
     int reports;      /* 1: the call has a raffle_report; batch_parse sets 0 */
 } batch_arguments;
 
@@ -175,8 +217,11 @@ typedef struct batch_arguments {
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a);
 int batch_build(batch *b, const batch_arguments *a);
 void batch_release(batch *b);
-/* CUDA: writes scalars and host arrays of parameters to the workspace's end. */
+/* CUDA: writes scalars and host arrays of parameters to the workspace's end, and requests to their memory. */
 raffle_status batch_upload(batch *b, raffle_error *error);
+/* Where the library finds a further parameter, number `which` of `more`: in the caller's memory, or where batch_upload will
+ * write it. 0, or -1 with an exception. */
+int batch_more(batch *b, const param *p, int which, int is_temperature, const void **data);
 /* Bytes that batch_upload needs behind a plan's workspace. */
 size_t batch_upload_bytes(int64_t rows_max);
 
@@ -194,7 +239,10 @@ int batch_dtype(const array_view *view, const char *name, int wanted);
 /* Borrows an array that lies beside the logits: on their device, with their rows, and `per_line` further axes. */
 int batch_take_beside(const batch *b, PyObject *object, const char *name, int per_line, int written, array_view *view);
 
-/* plan(logits, dtype, rows, input) -> Plan: the plan that a call on these logits uses; rows -1: theirs */
+/* Whether every row's slot has a request, where the host can tell. 0, or -1 with an exception. */
+int batch_slots_check(const batch *b);
+
+/* plan(logits, dtype, rows, input, requests, reports) -> Plan: the plan that a call on these logits uses; rows -1: theirs */
 PyObject *core_plan(PyObject *module, PyObject *arguments);
 
 /* ---- report.c ------------------------------------------------------------------------------------------------------- */

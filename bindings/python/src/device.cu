@@ -7,6 +7,7 @@
 namespace {
 
 enum { BLOCK = 256, WORDS = 960 }; /* a kernel's arguments may take 4096 bytes */
+const size_t KERNELS_BYTES = 1u << 18; /* more is copied, which waits for the stream; in a graph nothing may */
 
 struct fill_arguments {
     device_fill fill[DEVICE_FILLS_MAX];
@@ -40,6 +41,8 @@ __global__ void advance_kernel(uint64_t *position, int64_t slots, const int32_t 
     }
 }
 
+__global__ void add_kernel(uint64_t *to, uint64_t value) { *to += value; }
+
 /* Makes a device current for as long as it lives, then puts the caller's back. */
 struct device_scope {
     int before = -1;
@@ -55,6 +58,11 @@ struct device_scope {
 };
 
 const char *sentence(cudaError_t code) { return code == cudaSuccess ? nullptr : cudaGetErrorString(code); }
+
+bool is_capturing(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
 
 unsigned blocks_for(int64_t count) {
     const int64_t blocks = (count + BLOCK - 1) / BLOCK;
@@ -75,13 +83,15 @@ const char *device_fill_arrays(int device, const device_fill *fills, int count, 
     }
     if (!longest) return nullptr;
     void *arguments[] = {&a};
-    return sentence(cudaLaunchKernel(reinterpret_cast<const void *>(fill_kernel), dim3(blocks_for(longest), (unsigned)count),
-                                     dim3(BLOCK), arguments, 0, static_cast<cudaStream_t>(stream)));
+    return sentence(cudaLaunchKernel(fill_kernel, dim3(blocks_for(longest), (unsigned)count), dim3(BLOCK), arguments, 0,
+                                     static_cast<cudaStream_t>(stream)));
 }
 
 const char *device_write(int device, void *to, const void *from, size_t bytes, void *stream) {
     device_scope scope(device);
     if (scope.code != cudaSuccess) return sentence(scope.code);
+    const cudaStream_t on = static_cast<cudaStream_t>(stream);
+    if (bytes > KERNELS_BYTES && !is_capturing(on)) return sentence(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on));
     for (size_t done = 0; done < bytes;) {
         write_arguments a;
         const size_t part = bytes - done < sizeof a.word ? bytes - done : sizeof a.word;
@@ -89,8 +99,7 @@ const char *device_write(int device, void *to, const void *from, size_t bytes, v
         a.count = (uint32_t)(part / 4);
         memcpy(a.word, static_cast<const char *>(from) + done, part);
         void *arguments[] = {&a};
-        const cudaError_t code = cudaLaunchKernel(reinterpret_cast<const void *>(write_kernel), dim3(1), dim3(BLOCK), arguments,
-                                                  0, static_cast<cudaStream_t>(stream));
+        const cudaError_t code = cudaLaunchKernel(write_kernel, dim3(1), dim3(BLOCK), arguments, 0, on);
         if (code != cudaSuccess) return sentence(code);
         done += part;
     }
@@ -101,14 +110,27 @@ const char *device_advance(int device, uint64_t *position, int64_t slots, const 
     device_scope scope(device);
     if (scope.code != cudaSuccess || !rows) return sentence(scope.code);
     void *arguments[] = {&position, &slots, &slot, &rows};
-    return sentence(cudaLaunchKernel(reinterpret_cast<const void *>(advance_kernel), dim3(blocks_for(rows)), dim3(BLOCK),
-                                     arguments, 0, static_cast<cudaStream_t>(stream)));
+    return sentence(cudaLaunchKernel(advance_kernel, dim3(blocks_for(rows)), dim3(BLOCK), arguments, 0,
+                                     static_cast<cudaStream_t>(stream)));
+}
+
+const char *device_add(int device, uint64_t *to, uint64_t value, void *stream) {
+    device_scope scope(device);
+    if (scope.code != cudaSuccess) return sentence(scope.code);
+    void *arguments[] = {&to, &value};
+    return sentence(cudaLaunchKernel(add_kernel, dim3(1), dim3(1), arguments, 0, static_cast<cudaStream_t>(stream)));
+}
+
+const char *device_read(int device, void *to, const void *from, size_t bytes, void *stream) {
+    device_scope scope(device);
+    cudaError_t code = scope.code;
+    const cudaStream_t on = static_cast<cudaStream_t>(stream);
+    if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(on);
+    return sentence(code);
 }
 
 int device_is_capturing(int device, void *stream) {
     device_scope scope(device);
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (scope.code != cudaSuccess) return 0;
-    return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
-           status != cudaStreamCaptureStatusNone;
+    return scope.code == cudaSuccess && is_capturing(static_cast<cudaStream_t>(stream));
 }

@@ -1,7 +1,7 @@
-/* device.h - the little that the extension itself does on a GPU: parameters written by kernels.
+/* device.h - the little that the extension itself does on a GPU: parameters and requests written by kernels.
  *
- * Parameters travel as kernel arguments. So there is no pinned memory whose reuse would have to be waited for, a
- * captured graph has the values in it, and nothing synchronises. Functions return NULL or CUDA's sentence. */
+ * They travel as kernel arguments. So there is no pinned memory whose reuse would have to be waited for, a captured graph
+ * has the values in it, and nothing synchronises. Functions return NULL or CUDA's sentence. */
 #ifndef RAFFLE_PYTHON_DEVICE_H
 #define RAFFLE_PYTHON_DEVICE_H
 
@@ -24,10 +24,15 @@ enum { DEVICE_FILLS_MAX = 16 };
 
 /* Up to DEVICE_FILLS_MAX arrays in one launch. */
 const char *device_fill_arrays(int device, const device_fill *fills, int count, void *stream);
-/* Host bytes to device memory, a few thousand per launch; `bytes` and `to` are multiples of 4. */
+/* Host bytes to device memory; `bytes` and `to` are multiples of 4. A few thousand per launch; more than 256 KiB are copied,
+ * which waits for the stream, unless it is being captured. */
 const char *device_write(int device, void *to, const void *from, size_t bytes, void *stream);
 /* position[slot ? slot[row] : row] += 1 for every row; slots out of range are left out. */
 const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, int64_t rows, void *stream);
+/* *to += value, in device memory. */
+const char *device_add(int device, uint64_t *to, uint64_t value, void *stream);
+/* Device memory to the host. Waits. */
+const char *device_read(int device, void *to, const void *from, size_t bytes, void *stream);
 /* 1: the stream is being captured into a graph. */
 int device_is_capturing(int device, void *stream);
 

@@ -15,6 +15,14 @@ const char *device_advance(int device, uint64_t *position, int64_t slots, const 
     (void)device, (void)position, (void)slots, (void)slot, (void)rows, (void)stream;
     return absent;
 }
+const char *device_add(int device, uint64_t *to, uint64_t value, void *stream) {
+    (void)device, (void)to, (void)value, (void)stream;
+    return absent;
+}
+const char *device_read(int device, void *to, const void *from, size_t bytes, void *stream) {
+    (void)device, (void)to, (void)from, (void)bytes, (void)stream;
+    return absent;
+}
 int device_is_capturing(int device, void *stream) {
     (void)device, (void)stream;
     return 0;

@@ -152,7 +152,7 @@ int requests_idle(const requests_object *q) {
     return 0;
 }
 
-static int slot_take(const requests_object *q, long long slot) {
+int requests_slot(const requests_object *q, long long slot) {
     if (slot >= 0 && slot < q->slots) return 1;
     PyErr_Format(PyExc_ValueError, "slot %lld: there are %lld", slot, (long long)q->slots);
     return 0;
@@ -188,6 +188,30 @@ static void draft_commit(requests_object *q, int64_t slot, const draft *d) {
     }
 }
 
+size_t requests_image(const requests_object *q, int64_t first, int64_t count, raffle_extra *records, char *lists_to, char *there) {
+    size_t bytes = 0;
+    for (int64_t slot = first; slot < first + count; ++slot) {
+        const raffle_extra *from = &q->extra[slot];
+        raffle_extra *to = records ? &records[slot - first] : NULL;
+        if (to) *to = *from;
+        for (int i = 0; i < KEEPS; ++i) { /* the last: bias's values */
+            const size_t at = i < LISTS ? lists[i].ids : offsetof(raffle_extra, bias);
+            const char *list;
+            int32_t entries;
+            memcpy(&list, (const char *)from + at, sizeof list);
+            memcpy(&entries, (const char *)from + lists[i < LISTS ? i : BIAS].count, sizeof entries);
+            const size_t size = (size_t)entries * sizeof entries;
+            const int shared = slot > first && q->keep[slot * KEEPS + i] == q->keep[(slot - 1) * KEEPS + i];
+            char *place = size ? there + bytes : NULL;
+            if (to && size && shared) memcpy(&place, (const char *)(to - 1) + at, sizeof place);
+            if (to) memcpy((char *)to + at, &place, sizeof place);
+            if (to && size && !shared) memcpy(lists_to + bytes, list, size);
+            bytes += shared ? 0 : size;
+        }
+    }
+    return bytes;
+}
+
 /* set(slot, words, dialect, fresh): slot -1: all. dialect -1: vLLM's names, and raffle's own ranges. fresh: what `words` do
  * not have gets its default. All of it, or nothing and an exception. */
 static PyObject *requests_set(PyObject *self, PyObject *arguments) {
@@ -198,7 +222,7 @@ static PyObject *requests_set(PyObject *self, PyObject *arguments) {
     draft d;
     raffle_error error = raffle_error_init();
     if (!PyArg_ParseTuple(arguments, "LO!ip", &slot, &PyDict_Type, &words, &dialect, &fresh)) return NULL;
-    if (!requests_idle(q) || (slot != -1 && !slot_take(q, slot))) return NULL;
+    if (!requests_idle(q) || (slot != -1 && !requests_slot(q, slot))) return NULL;
     memset(&d, 0, sizeof d);
     raffle_status wrong = raffle_request_start(&d.request, (raffle_dialect)(dialect == -1 ? RAFFLE_DIALECT_VLLM : dialect), &error);
     if (wrong) return core_raise(wrong, &error);
@@ -206,6 +230,12 @@ static PyObject *requests_set(PyObject *self, PyObject *arguments) {
     int status = words_set(&d, words, dialect);
     if (!status && (wrong = raffle_request_check(&d.request, q->state.vocab ? q->state.vocab : RAFFLE_VOCAB_MAX, &error))) {
         core_raise(wrong, &error);
+        status = -1;
+    }
+    static const raffle_extra nothing;
+    if (!status && q->there.captured && memcmp(&d.request.extra, &nothing, sizeof nothing)) {
+        PyErr_SetString(PyExc_RuntimeError, "a graph was captured when no request asked for more than parameters, and would ignore "
+                                            "this one: make the sampler with history_max, or capture later");
         status = -1;
     }
     for (int64_t i = slot < 0 ? 0 : slot; !status && i < (slot < 0 ? q->slots : slot + 1); ++i) draft_commit(q, i, &d);
@@ -219,7 +249,7 @@ static PyObject *requests_get(PyObject *self, PyObject *number) {
     const requests_object *q = (const requests_object *)self;
     draft d;
     long long slot = PyLong_AsLongLong(number);
-    if (PyErr_Occurred() || !slot_take(q, slot)) return NULL;
+    if (PyErr_Occurred() || !requests_slot(q, slot)) return NULL;
     memset(&d, 0, sizeof d);
     draft_of(q, slot, &d);
     for (int i = 0; i < KEEPS; ++i) Py_XDECREF(d.keep[i]);
@@ -233,7 +263,7 @@ static PyObject *requests_copy(PyObject *self, PyObject *arguments) {
     long long from, to;
     draft d;
     if (!PyArg_ParseTuple(arguments, "LL", &from, &to)) return NULL;
-    if (!requests_idle(q) || !slot_take(q, from) || !slot_take(q, to)) return NULL;
+    if (!requests_idle(q) || !requests_slot(q, from) || !requests_slot(q, to)) return NULL;
     memset(&d, 0, sizeof d);
     draft_of(q, from, &d);
     draft_commit(q, to, &d);
@@ -246,7 +276,7 @@ static PyObject *requests_use(PyObject *self, PyObject *arguments) {
     requests_object *q = (requests_object *)self;
     long long slot;
     int used;
-    if (!PyArg_ParseTuple(arguments, "Lp", &slot, &used) || !slot_take(q, slot)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "Lp", &slot, &used) || !requests_slot(q, slot)) return NULL;
     q->used[slot] = (char)used;
     Py_RETURN_NONE;
 }
@@ -265,30 +295,32 @@ int requests_check(const requests_object *q, const int32_t *slot, int64_t rows) 
 
 static const struct {
     const char *name;
-    raffle_status (*change)(const raffle_state *, const raffle_tokens *, raffle_error *);
+    state_change change;
 } changes[] = {
     {"prompt", raffle_state_prompt}, {"accept", raffle_state_accept}, {"truncate", raffle_state_truncate},
     {"reset", raffle_state_reset},   {"fork", raffle_state_fork},
 };
 
 static int has_history(const requests_object *q) {
-    if (q->state.memory) return 1;
+    if (q->state.memory || q->there.state.memory) return 1;
     PyErr_SetString(PyExc_ValueError, "there is no history: history_max is 0");
     return 0;
 }
 
-/* change(action, slots, tokens, counts, stride): a raffle_state_... function on these arrays; None: NULL */
+/* change(action, slots, tokens, counts, stride[, scratch, stream]): a raffle_state_... function on these arrays; None: NULL.
+ * Resident histories need scratch: int32 on their GPU, as many as the arrays have entries. */
 static PyObject *requests_change(PyObject *self, PyObject *arguments) {
     requests_object *q = (requests_object *)self;
     const dl_device host = {DL_CPU, 0};
     const char *action;
-    PyObject *objects[3];
+    PyObject *objects[3], *scratch = Py_None, *stream = Py_None;
     param p[3];
     int status = 0;
     long long stride;
     raffle_tokens t = raffle_tokens_init();
     raffle_error error = raffle_error_init();
-    if (!PyArg_ParseTuple(arguments, "sOOOL", &action, &objects[0], &objects[1], &objects[2], &stride)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "sOOOL|OO", &action, &objects[0], &objects[1], &objects[2], &stride, &scratch, &stream))
+        return NULL;
     if (!requests_idle(q) || !has_history(q)) return NULL;
     static const char *const names[] = {"slot", "tokens", "count"};
     memset(p, 0, sizeof p);
@@ -305,23 +337,38 @@ static PyObject *requests_change(PyObject *self, PyObject *arguments) {
     size_t which = 0;
     while (which < sizeof changes / sizeof *changes && strcmp(changes[which].name, action)) ++which;
     if (which == sizeof changes / sizeof *changes) PyErr_Format(PyExc_ValueError, "there is no change '%s'", action);
-    raffle_status wrong = PyErr_Occurred() ? RAFFLE_OK : changes[which].change(&q->state, &t, &error);
-    if (wrong) core_raise(wrong, &error);
+    if (!PyErr_Occurred() && q->there.resident) {
+        requests_change_there(q, changes[which].change, &t, scratch, stream);
+    } else if (!PyErr_Occurred()) {
+        raffle_status wrong = changes[which].change(&q->state, &t, &error);
+        if (wrong) core_raise(wrong, &error);
+    }
     for (int i = 0; i < 3; ++i) param_release(&p[i]);
     if (PyErr_Occurred()) return NULL;
     Py_RETURN_NONE;
 }
 
-/* history(slot) -> (tokens, how many of them are the prompt) */
-static PyObject *requests_history(PyObject *self, PyObject *number) {
-    const requests_object *q = (const requests_object *)self;
+/* The history of a slot in host memory. */
+static PyObject *history_list(const raffle_state *state, int64_t slot) {
     int64_t prompt, length;
-    long long slot = PyLong_AsLongLong(number);
-    if (PyErr_Occurred() || !slot_take(q, slot) || !has_history(q)) return NULL;
-    const int32_t *token = raffle_state_history(&q->state, slot, &prompt, &length);
+    const int32_t *token = raffle_state_history(state, slot, &prompt, &length);
     PyObject *list = PyList_New((Py_ssize_t)length);
     for (int64_t i = 0; list && i < length; ++i) PyList_SetItem(list, (Py_ssize_t)i, PyLong_FromLong(token[i]));
     return list ? Py_BuildValue("(NL)", list, (long long)prompt) : NULL;
+}
+
+/* history(slot[, stream]) -> (tokens, how many of them are the prompt). Resident: waits for the stream */
+static PyObject *requests_history(PyObject *self, PyObject *arguments) {
+    const requests_object *q = (const requests_object *)self;
+    long long slot;
+    PyObject *stream = Py_None;
+    raffle_state one;
+    if (!PyArg_ParseTuple(arguments, "L|O", &slot, &stream) || !requests_slot(q, slot) || !has_history(q)) return NULL;
+    if (!q->there.resident) return history_list(&q->state, slot);
+    if (requests_history_there(q, slot, stream, &one)) return NULL;
+    PyObject *made = history_list(&one, 0);
+    free(one.memory);
+    return made;
 }
 
 int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows) {
@@ -339,13 +386,14 @@ int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-int requests_accept(const requests_object *q, const int32_t *slot, const int32_t *token, int64_t rows) {
+int requests_accept(const raffle_state *state, const int32_t *slot, const int32_t *token, int64_t rows, void *stream) {
     raffle_error error = raffle_error_init();
     raffle_tokens t = raffle_tokens_init();
     t.rows = rows;
     t.slot = slot;
     t.token = token;
-    raffle_status status = raffle_state_accept(&q->state, &t, &error);
+    t.stream = stream;
+    raffle_status status = raffle_state_accept(state, &t, &error);
     return status ? (core_raise(status, &error), -1) : 0;
 }
 
@@ -362,13 +410,14 @@ static int memory_make(requests_object *q) {
     return q->extra && q->keep && q->used && q->seen ? 0 : -1;
 }
 
+/* Resident histories get their memory by place(); here is then only their shape. */
 static int state_make(requests_object *q, long long vocab, long long history_max) {
     raffle_error error = raffle_error_init();
     q->state = raffle_state_init();
     q->state.slots = q->slots;
     q->state.vocab = vocab;
     q->state.history_max = history_max;
-    if (!history_max) return 0;
+    if (!history_max || (q->there.resident && raffle_state_bytes(&q->state))) return 0;
     size_t bytes = raffle_state_bytes(&q->state);
     if (bytes) q->state.memory = aligned_alloc(RAFFLE_WORKSPACE_ALIGN, bytes);
     if (bytes && !q->state.memory) return PyErr_NoMemory(), -1;
@@ -376,15 +425,17 @@ static int state_make(requests_object *q, long long vocab, long long history_max
     return status ? (core_raise(status, &error), -1) : 0;
 }
 
-/* Requests(slots, vocab, history_max): vocab 0: unknown, history_max 0: no history */
+/* Requests(slots, vocab, history_max[, resident]): vocab 0: unknown, history_max 0: no history; resident: on a GPU, see place() */
 static PyObject *requests_new(PyTypeObject *type, PyObject *arguments, PyObject *words) {
     (void)words;
     long long slots, vocab, history_max;
-    if (!PyArg_ParseTuple(arguments, "LLL", &slots, &vocab, &history_max)) return NULL;
+    int resident = 0;
+    if (!PyArg_ParseTuple(arguments, "LLL|p", &slots, &vocab, &history_max, &resident)) return NULL;
     if (slots < 1 || slots > INT32_MAX) return PyErr_Format(PyExc_ValueError, "slots is %lld: must be 1 to 2147483647", slots);
     requests_object *q = (requests_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!q) return NULL;
     q->slots = slots;
+    q->there.resident = resident;
     if (memory_make(q)) PyErr_NoMemory();
     if (PyErr_Occurred() || state_make(q, vocab, history_max)) {
         Py_DECREF((PyObject *)q);
@@ -403,6 +454,7 @@ static void requests_dealloc(PyObject *self) {
     free(q->used);
     free(q->seen);
     free(q->state.memory);
+    requests_there_release(q);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -413,7 +465,13 @@ static PyMethodDef requests_methods[] = {
     {"copy", requests_copy, METH_VARARGS, "what a slot asks for, to another"},
     {"use", requests_use, METH_VARARGS, "whether a slot has a request"},
     {"change", requests_change, METH_VARARGS, "prompt, accept, truncate, reset, fork: histories of slots"},
-    {"history", requests_history, METH_O, "(tokens, how many are the prompt) of a slot"},
+    {"history", requests_history, METH_VARARGS, "(tokens, how many are the prompt) of a slot"},
+    {"device_bytes", requests_device_bytes, METH_VARARGS, "memory that place() or put() need on a GPU"},
+    {"place", requests_place, METH_VARARGS, "memory for the slots on a GPU"},
+    {"idle", requests_idle_there, METH_O, "raises where resident slots cannot be changed: a graph is being captured"},
+    {"put", requests_put, METH_VARARGS, "a resident slot's values to the GPU"},
+    {"position", requests_position, METH_VARARGS, "the position of a resident slot; waits"},
+    {"move", requests_move, METH_VARARGS, "adds to the position of a resident slot"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot requests_slots[] = {

@@ -12,7 +12,7 @@ typedef struct sample_call {
 
 /* What happens to the requests after a draw. */
 enum { AFTER_ADVANCE = 1, AFTER_ACCEPT = 2 }; /* positions by one; histories by the token */
-enum { MORE = 2 };                            /* arguments behind those of a batch: report, after */
+enum { MORE = 2, MORE_PREPARED = 3 };         /* arguments behind those of a batch: report, after; what the call returns */
 
 static raffle_status sample(const batch *b, const raffle_launch *launch, raffle_error *error) {
     return raffle_sample(b->plan->plan, &b->logits, &b->params, &b->result, launch, error);
@@ -36,14 +36,13 @@ static int advance_check(const batch *b) {
     return !PyErr_Occurred();
 }
 
-/* Takes the arguments behind the batch's, which has been parsed. 0, or -1 with an exception. */
-static int call_build(sample_call *c, batch_arguments *a, PyObject *arguments) {
-    Py_ssize_t count = PyTuple_Size(arguments);
-    PyObject *report = PyTuple_GetItem(arguments, count - 2);
+/* Takes the arguments from number `more` on, behind the batch's, which has been parsed. 0, or -1 with an exception. */
+static int call_build(sample_call *c, batch_arguments *a, PyObject *arguments, Py_ssize_t more) {
+    PyObject *report = PyTuple_GetItem(arguments, more);
     memset(&c->told, 0, sizeof c->told);
     a->reports = report != Py_None;
     if (batch_build(&c->batch, a)) return -1;
-    c->after = (int)PyLong_AsLong(PyTuple_GetItem(arguments, count - 1));
+    c->after = (int)PyLong_AsLong(PyTuple_GetItem(arguments, more + 1));
     int wrong = PyErr_Occurred() || report_take(&c->told, &c->batch, report) || (c->after & AFTER_ADVANCE && !advance_check(&c->batch));
     if (a->reports) c->batch.result.report = &c->told.report;
     return wrong ? -1 : 0;
@@ -54,13 +53,23 @@ static void call_release(sample_call *c) {
     batch_release(&c->batch);
 }
 
+/* Whether the tokens can be accepted. Of a GPU's histories only the GPU knows, and flags what does not fit. */
+static int accept_check(const batch *b, int far) {
+    if (!far) return !requests_idle(b->requests) || requests_accept_check(b->requests, b->params.slot, b->rows) ? -1 : 0;
+    if (b->rows <= b->requests->slots) return 0;
+    PyErr_Format(PyExc_ValueError, "%lld rows have %lld slots: no slot may be there twice", (long long)b->rows, (long long)b->requests->slots);
+    return -1;
+}
+
 /* Draws, then moves the requests on: all of it, or nothing. */
 static int call_draw(sample_call *c) {
     batch *b = &c->batch;
-    int accepts = c->after & AFTER_ACCEPT && b->requests && b->requests->state.memory;
-    if (accepts && (!requests_idle(b->requests) || requests_accept_check(b->requests, b->params.slot, b->rows))) return -1;
+    const int far = b->plan->desc.backend == RAFFLE_CUDA;
+    const raffle_state *state = !b->requests || !(c->after & AFTER_ACCEPT) ? NULL : far ? &b->requests->there.state : &b->requests->state;
+    const int accepts = state && state->memory;
+    if (accepts && accept_check(b, far)) return -1;
     if (batch_run(b, sample)) return -1;
-    if (accepts && requests_accept(b->requests, b->params.slot, b->result.token, b->rows)) return -1;
+    if (accepts && requests_accept(state, b->params.slot, b->result.token, b->rows, b->launch.stream)) return -1;
     const char *wrong = c->after & AFTER_ADVANCE ? advance_positions(b) : NULL;
     if (wrong) PyErr_SetString(PyExc_RuntimeError, wrong);
     return wrong ? -1 : 0;
@@ -72,7 +81,7 @@ PyObject *core_sample(PyObject *module, PyObject *arguments) {
     batch_arguments a;
     sample_call c;
     if (batch_parse(arguments, MORE, &a)) return NULL;
-    int status = call_build(&c, &a, arguments) || call_draw(&c);
+    int status = call_build(&c, &a, arguments, PyTuple_Size(arguments) - MORE) || call_draw(&c);
     call_release(&c);
     if (status) return NULL;
     Py_RETURN_NONE;
@@ -115,16 +124,17 @@ static int call_check(const batch *b, PyObject *call_arguments) {
     return 0;
 }
 
+/* prepare(..., report, after, answer) */
 PyObject *core_prepare(PyObject *module, PyObject *arguments) {
     (void)module;
     batch_arguments a;
-    if (batch_parse(arguments, MORE, &a)) return NULL;
+    if (batch_parse(arguments, MORE_PREPARED, &a)) return NULL;
     call_object *call = (call_object *)((allocfunc)PyType_GetSlot(call_type, Py_tp_alloc))(call_type, 0);
     if (!call) return NULL;
     batch *b = &call->call.batch;
     Py_INCREF(arguments);
     call->arguments = arguments;
-    if (call_build(&call->call, &a, arguments) || call_check(b, arguments)) {
+    if (call_build(&call->call, &a, arguments, PyTuple_Size(arguments) - MORE_PREPARED) || call_check(b, arguments)) {
         Py_DECREF((PyObject *)call);
         return NULL;
     }
@@ -163,14 +173,14 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
         return NULL;
     }
     int pooled = PyTuple_GetItem(call->arguments, 1) == Py_None; /* requests may have gone since prepare() */
-    if (pooled && requests_check(b->requests, b->params.slot, b->rows)) return NULL;
+    if (pooled && batch_slots_check(b)) return NULL;
     call->running = 1;
     int status = call_draw(&call->call);
     call->running = 0;
     if (status) return NULL;
-    PyObject *token = PyTuple_GetItem(call->arguments, 6);
-    Py_INCREF(token);
-    return token;
+    PyObject *answer = PyTuple_GetItem(call->arguments, PyTuple_Size(call->arguments) - 1);
+    Py_INCREF(answer);
+    return answer;
 }
 
 static void call_dealloc(PyObject *self) {
@@ -201,7 +211,7 @@ static PyType_Slot call_slots[] = {
     {Py_tp_dealloc, call_dealloc},
     {Py_tp_traverse, call_traverse},
     {Py_tp_call, call_run},
-    {Py_tp_doc, "A call whose arguments are checked already: call it, and it draws. Returns `out`."},
+    {Py_tp_doc, "A call whose arguments are checked already: call it, and it draws. Returns `out`, and the report if there is one."},
     {0, NULL},
 };
 PyType_Spec call_spec = {"raffle._core.Call", sizeof(call_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, call_slots};

@@ -77,7 +77,8 @@ static int draft_probs_take(verify_call *c, PyObject *object) {
 /* What the drafts were sampled with: (temperature, top_k, top_p, min_p) per request, and the batch's own slots. */
 static int draft_params_take(verify_call *c, PyObject *params, unsigned flags) {
     static const char *const names[] = {"draft temperature", "draft top_k", "draft top_p", "draft min_p"};
-    const batch *b = &c->batch;
+    batch *b = &c->batch;
+    const int far = b->plan->desc.backend == RAFFLE_CUDA;
     raffle_params *p = &c->draft_params;
     const void **const fields[] = {(const void **)&p->temperature, (const void **)&p->top_k, (const void **)&p->top_p,
                                    (const void **)&p->min_p};
@@ -89,8 +90,8 @@ static int draft_params_take(verify_call *c, PyObject *params, unsigned flags) {
         if (param_take(d, PyTuple_GetItem(params, i), names[i], i == 1 ? PARAM_I32 : PARAM_F32, b->slots, &b->logits_view.device))
             return -1;
         param_drop_default(d, i == 0 || i == 2 ? 1.0 : 0.0);
-        if (d->data && d->scalar && param_spread(d, 0, b->slots)) return -1;
-        *fields[i] = d->data;
+        if (!far && d->data && d->scalar && param_spread(d, 0, b->slots)) return -1;
+        if (batch_more(b, d, 3 + i, i == 0, fields[i])) return -1;
     }
     return 0;
 }
@@ -120,9 +121,10 @@ static int outputs_take(verify_call *c, PyObject *accepted, PyObject *last, PyOb
     return 0;
 }
 
-static int integers_take(verify_call *c, param *p, PyObject *object, const char *name, int64_t count) {
+/* Number `which` of what the batch may have to write to the GPU. */
+static int integers_take(verify_call *c, param *p, PyObject *object, const char *name, int64_t count, int which, const int32_t **data) {
     if (param_take(p, object, name, PARAM_I32, count, &c->batch.logits_view.device)) return -1;
-    if (!p->data || !p->scalar) return 0;
+    if (!p->data || !p->scalar) return batch_more(&c->batch, p, which, 0, (const void **)data);
     PyErr_Format(PyExc_ValueError, "%s must be an array", name);
     return -1;
 }
@@ -142,7 +144,8 @@ static void verify_release(verify_call *c) {
 }
 
 /* verify(..., drafts, requests, each, first, parent, draft_logits, draft_probs, draft_params, draft_flags, method, threshold_single,
- * threshold_sum, rate, accepted, last, path, report): the arguments of sample, then these. `each` is -1 where first is given. */
+ * threshold_sum, rate, accepted, last, path, report): the arguments of sample, then these. `each` is -1 where first is given. On a
+ * GPU the plan has as many rows more as draft_logits or draft_probs. */
 PyObject *core_verify(PyObject *module, PyObject *arguments) {
     (void)module;
     enum { MORE = 17 };
@@ -167,16 +170,14 @@ PyObject *core_verify(PyObject *module, PyObject *arguments) {
     Py_XDECREF(more); /* `arguments` has the same objects */
     a.entries = requests;
     a.reports = report != Py_None;
+    a.draft_rows = good && (logits != Py_None || probs != Py_None);
     if (!good || batch_build(&c.batch, &a)) return NULL;
     c.drafts.method = method;
     c.drafts.requests = requests;
     c.drafts.each = each < 0 ? 0 : each;
-    int status = integers_take(&c, &c.token, drafts, "drafts", each < 0 ? -1 : requests * each) ||
-                 integers_take(&c, &c.first, first, "first", requests + 1) ||
-                 integers_take(&c, &c.parent, parent, "parent", c.token.count);
-    c.drafts.token = c.token.data;
-    c.drafts.first = c.first.data;
-    c.drafts.parent = c.parent.data;
+    int status = integers_take(&c, &c.token, drafts, "drafts", each < 0 ? -1 : requests * each, 0, &c.drafts.token) ||
+                 integers_take(&c, &c.first, first, "first", requests + 1, 1, &c.drafts.first) ||
+                 integers_take(&c, &c.parent, parent, "parent", c.token.count, 2, &c.drafts.parent);
     if (!status && c.batch.rows != c.token.count + requests) {
         PyErr_Format(PyExc_ValueError, "logits have %lld rows: %lld drafts of %lld requests need %lld", (long long)c.batch.rows,
                      (long long)c.token.count, requests, (long long)c.token.count + requests);

@@ -22,6 +22,15 @@ def rows(count=ROWS, vocab=VOCAB, seed=3):
     return torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (count, vocab)).astype(np.float32))
 
 
+def unsupported(call):
+    """The library's sentence, where this build's GPU backend lacks a function."""
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 @pytest.fixture
 def logits():
     return rows()
@@ -121,9 +130,20 @@ def test_nothing_waits(logits):
     """Calls return while the stream is busy, whatever the parameters are."""
     gpu = logits.cuda()
     seeds = torch.arange(ROWS, device="cuda")
+    why = unsupported(lambda: raffle.sample(gpu, banned_token_ids=[1], logprobs=1))
+    if why:
+        pytest.skip(why)
+    sampler = raffle.Sampler(ROWS, like=gpu, vocab=VOCAB, history_max=100)
+    for seed in range(ROWS):
+        sampler.add(seed=seed)
     calls = [lambda: raffle.sample(gpu, 0.8, 50, 0.9, seed=1), lambda: raffle.sample(gpu, [0.5] * ROWS, seed=list(range(ROWS))),
              lambda: raffle.sample(gpu, np.full(ROWS, 0.7), seed=seeds), lambda: raffle.sample(gpu, torch.ones(ROWS), seed=seeds),
-             lambda: raffle.torch.sample(gpu, 0.8, 50, 0.9), lambda: raffle.sample(gpu)]
+             lambda: raffle.torch.sample(gpu, 0.8, 50, 0.9), lambda: raffle.sample(gpu),
+             lambda: raffle.sample(gpu, logit_bias={1: 2.0}, presence_penalty=1.0, output_token_ids=[[1, 2]] * ROWS, seed=1),
+             lambda: raffle.sample(gpu, seed=1, logprobs=3, logprob_token_ids=[1, 2]), lambda: raffle.torch.sample(gpu, logprobs=3),
+             lambda: sampler.sample(gpu), lambda: sampler.set(3, temperature=0.7, banned_token_ids=[1, 2, 3]),
+             lambda: sampler.set_prompt(3, [1, 2, 3]), lambda: sampler.accept(3, [4]), lambda: sampler.truncate(3, 1),
+             lambda: (sampler.remove(5), sampler.add(presence_penalty=1.0))]
     for call in calls:
         call()
     torch.cuda.synchronize()
@@ -262,6 +282,21 @@ def test_sampler(logits):
         here.sample(gpu, slots)
 
 
+def test_a_sampler_captured_before_its_first_call(logits):
+    """A workspace that is made while a graph is captured is the graph's, and not kept for calls outside."""
+    gpu = logits.cuda()
+    here, there = raffle.Sampler(ROWS), raffle.Sampler(ROWS, like=gpu)
+    for seed in range(ROWS):
+        here.add(seed=seed), there.add(seed=seed)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn = there.sample(gpu)
+    for _ in range(5):
+        assert there.sample(gpu).tolist() == here.sample(logits).tolist()
+        graph.replay()
+        assert drawn.tolist() == here.sample(logits).tolist()
+
+
 def test_compile(logits):
     gpu = logits.cuda()
 
@@ -275,6 +310,36 @@ def test_compile(logits):
             wanted = raffle.sample(logits * 2, 0.8, 50, seed=3, position=number) + 1
             assert compiled(gpu, position).tolist() == wanted.tolist(), (mode, number)
             assert (raffle.sample(gpu, seed=3).cpu() == raffle.sample(logits, seed=3)).all()  # plain calls in between
+
+
+def test_operators_with_logprobs(logits):
+    gpu = logits.cuda()
+    for words in (dict(logprobs=0), dict(logprobs=4, top_k=9, logprobs_mode="processed_logprobs")):
+        wanted, wanted_told = raffle.sample(logits, seed=3, **words)
+        step = torch.compile(lambda x, words=words: raffle.torch.sample(x, seed=3, **words), fullgraph=True)
+        for run in (lambda x, words=words: raffle.torch.sample(x, seed=3, **words), step):
+            token, told = run(gpu)
+            assert token.tolist() == wanted.tolist()
+            for one, other in zip(told, wanted_told):
+                assert one is other is None or torch.equal(one.cpu(), other)
+
+
+def test_memory_of_another_stream(logits):
+    """Requests and workspace of a call on a stream that is not the current one belong to that stream."""
+    gpu = logits.cuda()
+    why = unsupported(lambda: raffle.sample(gpu, banned_token_ids=[1]))
+    if why:
+        pytest.skip(why)
+    side = torch.cuda.Stream()
+    words = dict(presence_penalty=1.0, output_token_ids=[list(range(40))] * ROWS, seed=1)
+    wanted = raffle.sample(logits, **words).tolist()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(SLEEP // 4)
+    drawn = [raffle.sample(gpu, stream=side.cuda_stream, **words) for _ in range(3)]
+    junk = [torch.full((200_000,), 255, dtype=torch.uint8, device="cuda") for _ in range(50)]  # what was freed is used again
+    side.synchronize()
+    assert [one.tolist() for one in drawn] == [wanted] * 3 and len(junk) == 50
 
 
 def test_memory_does_not_grow(logits):
@@ -338,6 +403,9 @@ def test_cupy(logits):
         sampler.add(seed=seed)
     assert [sampler.sample(gpu).tolist() for _ in range(2)] == [
         raffle.sample(logits, seed=list(range(ROWS)), position=p).tolist() for p in range(2)]
+    words = dict(presence_penalty=1.0, output_token_ids=[[5, 6]] * ROWS, seed=1, logprobs=2, logprob_token_ids=[3])
+    (token, told), (wanted, wanted_told) = raffle.sample(gpu, **words), raffle.sample(logits, **words)
+    assert token.tolist() == wanted.tolist() and told.given_logprobs.tolist() == wanted_told.given_logprobs.tolist()
 
 
 def test_jax(logits):
@@ -353,29 +421,23 @@ def test_jax(logits):
     mask = raffle.pack_mask(np.arange(VOCAB)[None] % 3 == np.arange(ROWS)[:, None] % 3)
     drawn = raffle.sample(gpu, seed=5, allow=jax.device_put(mask, device))
     assert drawn.tolist() == raffle.sample(logits, seed=5, allow=mask).tolist()
+    words = dict(presence_penalty=1.0, output_token_ids=[[5, 6]] * ROWS, seed=1, logprobs=2, logprob_token_ids=[3])
+    (token, told), (wanted, wanted_told) = raffle.sample(gpu, **words), raffle.sample(logits, **words)
+    assert token.tolist() == wanted.tolist() and told.given_logprobs.tolist() == wanted_told.given_logprobs.tolist()
+    sampler = raffle.Sampler(ROWS, like=gpu, vocab=VOCAB, history_max=8)
+    for seed in range(ROWS):
+        sampler.add(seed=seed, presence_penalty=0.5)
+    assert isinstance(sampler.sample(gpu), jax.Array) and sampler.history(0)[1] == [raffle.sample(logits[:1], seed=0).item()]
 
 
 def test_what_is_not_on_a_gpu_yet(logits):
     """Refused with a sentence; nothing is written."""
-    gpu, out = logits.cuda(), torch.full((ROWS,), 7, dtype=torch.int32, device="cuda")
-    for words in (dict(banned_token_ids=[1]), dict(logprobs=1), dict(repetition_penalty=1.1, output_token_ids=[[1]] * ROWS)):
-        with pytest.raises(ValueError, match="CUDA"):
-            raffle.sample(gpu, seed=1, out=out, **words)
+    gpu, out = logits.cuda(), torch.full((ROWS, VOCAB), 7.0, device="cuda")
+    with pytest.raises(ValueError, match="CUDA"):
+        raffle.softmax(gpu, banned_token_ids=[1], out=out)
+    with pytest.raises(ValueError, match="CUDA"):
+        raffle.verify(gpu.reshape(1, ROWS, VOCAB), torch.zeros(1, ROWS - 1, dtype=torch.int32, device="cuda"), logprobs=1)
     assert (out == 7).all()
-    sampler = raffle.Sampler(2, like=gpu)
-    with pytest.raises(ValueError, match="presence_penalty: requests on a GPU have"):
-        sampler.add(presence_penalty=1.0)
-    with pytest.raises(ValueError, match="no histories on a GPU"):
-        raffle.Sampler(2, like=gpu, vocab=100, history_max=10)
-
-
-def unsupported(call):
-    """The library's sentence, where this build's GPU backend lacks a function."""
-    try:
-        call()
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def test_rows_of_probabilities(logits):
@@ -437,3 +499,8 @@ def test_flashinfer(logits):
                         ("top_p_sampling_from_probs", dict(top_p=0.7)), ("min_p_sampling_from_probs", dict(min_p=0.1))):
         function = getattr(flashinfer, name)
         assert function(probs.cuda(), seed=3, offset=4, **words).tolist() == function(probs, seed=3, offset=4, **words).tolist()
+    draft, ids = raffle.softmax(rows(12, seed=5)).reshape(3, 4, VOCAB), raffle.sample(rows(12, seed=5), seed=1).reshape(3, 4)
+    target = raffle.softmax(rows(15, seed=6) * 0.2 + rows(15, seed=5)).reshape(3, 5, VOCAB)
+    wanted = flashinfer.chain_speculative_sampling(draft, ids, target, seed=3, offset=4)
+    for one, other in zip(flashinfer.chain_speculative_sampling(draft.cuda(), ids.cuda(), target.cuda(), seed=3, offset=4), wanted):
+        assert one.is_cuda and one.tolist() == other.tolist()

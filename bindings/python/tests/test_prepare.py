@@ -75,6 +75,31 @@ def test_one_row_and_a_mask(logits):
     assert all(int(call()) % 7 == 3 for _ in range(20))
 
 
+def test_reports(logits):
+    """The report's arrays are written anew by every call; they are those of sample()."""
+    words = dict(top_k=20, seed=1, logprobs=3, logprob_token_ids=[5, 600], logprobs_mode="processed_logprobs", presence_penalty=0.5,
+                 output_token_ids=[[7]] * ROWS)
+    call = raffle.prepare(logits, advance=True, **words)
+    arrays = None
+    for step in range(5):
+        token, told = call()
+        wanted, wanted_told = raffle.sample(logits, position=step, **words)
+        assert (token == wanted).all()
+        for one, other in zip(told, wanted_told):
+            assert one is other is None or np.array_equal(one, other, equal_nan=True)
+        assert arrays is None or all(one is other for one, other in zip(told, arrays))
+        arrays = told
+        logits += np.float32(0.1)
+    with pytest.raises(ValueError, match="logprobs is 2000"):
+        raffle.prepare(logits, seed=1, logprobs=2000)
+    sampler = raffle.Sampler(ROWS)
+    for seed in range(ROWS):
+        sampler.add(seed=seed)
+    token, told = sampler.prepare(logits, logprobs=1)()
+    wanted, wanted_told = raffle.sample(logits, seed=list(range(ROWS)), logprobs=1)
+    assert (token == wanted).all() and np.array_equal(told.top_logprobs, wanted_told.top_logprobs)
+
+
 def test_arguments_of_the_call(logits):
     call = raffle.prepare(logits, seed=1)
     with pytest.raises(TypeError):

@@ -312,26 +312,6 @@ def test_wrong_histories(logits):
             raffle.Sampler(2, **words)
 
 
-def test_slots_of_a_gpu_hold_the_same_values():
-    """The arrays that a GPU would read, made by numpy: what is set comes back, what is wrong changes nothing."""
-    from raffle._sampler import _OnGpu
-
-    class Kind:
-        @staticmethod
-        def zeros(like, count, dtype):
-            return np.zeros(count, dtype)
-
-    pool = _OnGpu(3, Kind, np.zeros(4))
-    pool.set(1, dict(temperature=0.5, top_k=2**40, min_p=0.25, seed=-1, position=7), -1, True)
-    assert pool.get(1) == (0.5, 2**31 - 1, 1.0, 0.25, 2**64 - 1, 7)
-    pool.set(1, dict(top_p=0.75), -1, False)
-    assert pool.get(1) == (0.5, 2**31 - 1, 0.75, 0.25, 2**64 - 1, 7) and pool.get(0) == (0, 0, 0, 0, 0, 0)
-    for words, error in ((dict(temperature=-1), ValueError), (dict(top_k=1.5), TypeError), (dict(presence_penalty=1), ValueError)):
-        with pytest.raises(error):
-            pool.set(1, dict(position=9, **words), -1, False)
-    assert pool.get(1)[5] == 7
-
-
 def test_the_pool_itself_cannot_be_misused():
     """raffle._core.Requests is not for users, and yet: an error, never a crash."""
     from raffle._core import Requests

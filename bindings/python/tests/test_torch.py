@@ -152,6 +152,26 @@ def test_requests_and_reports():
     assert isinstance(sampler.sample(logits[:1], [slot], logprobs=0)[1].logprob, torch.Tensor)
 
 
+def test_logprobs_of_the_operator(logits):
+    for words in (dict(logprobs=0), dict(logprobs=4, top_k=9, logprobs_mode="processed_logprobs")):
+        wanted, flags, wanted_told = raffle.sample(logits, 0.7, seed=3, return_flags=True, **words)
+        step = torch.compile(lambda x, words=words: raffle.torch.sample(x, 0.7, seed=3, return_flags=True, **words), fullgraph=True,
+                             backend="aot_eager")
+        for run in (lambda x, words=words: raffle.torch.sample(x, 0.7, seed=3, return_flags=True, **words), step):
+            token, row_flags, told = run(logits)
+            assert token.tolist() == wanted.tolist() and row_flags.tolist() == flags.tolist()
+            for one, other in zip(told, wanted_told):
+                assert one is other is None or torch.equal(one, other)
+    assert raffle.torch.sample(logits[0], seed=1, logprobs=2)[1].top_tokens.shape == (2,)
+    seeds = torch.arange(ROWS)
+    for count in (0, 3):
+        torch.library.opcheck(torch.ops.raffle.sample_logprobs, (logits, None, None, None, None, seeds, seeds, None, 0, count, "raw_logprobs"))
+    with pytest.raises(ValueError, match="softmax with log=True"):
+        raffle.torch.sample(logits, logprobs=-1)
+    with pytest.raises(ValueError, match="logprobs_mode is 'x'"):
+        raffle.torch.sample(logits, logprobs=1, logprobs_mode="x")
+
+
 def test_operators_keep_no_memory_of_a_compiler(monkeypatch):
     """In an operator a workspace is new each time, so that it ends with the call; elsewhere it is kept. (Without a GPU: the
     choice alone.)"""

@@ -1,0 +1,187 @@
+"""Arrays of a GPU for tests: torch's, or those of an emulated GPU (tests/emulate), whichever this build and machine have.
+
+`far(array)` puts a numpy array there, `near(array)` gets one back, `capture(function)` runs it while its stream is captured and
+returns (what it returned, a function that replays the graph). WHY is None, or why there is neither."""
+import contextlib
+import ctypes
+
+import numpy as np
+import raffle
+from raffle import _arrays, _core
+
+EMULATED = hasattr(ctypes.CDLL(_core.__file__), "cudaMalloc")
+try:
+    import torch
+except ImportError:
+    torch = None
+TORCH = torch is not None and not EMULATED and torch.cuda.is_available() and raffle.cuda_available()[0]
+WHY = None if EMULATED or TORCH else raffle.cuda_available()[1] or "torch sees no GPU"
+
+
+class Runtime:
+    """The emulated runtime's functions, which raise."""
+
+    def __init__(self):
+        self._library = ctypes.CDLL(_core.__file__)
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            code = getattr(self._library, name)(*arguments)
+            if code:
+                raise RuntimeError(f"{name}: error {code}")
+
+        return call
+
+
+class Memory:
+    """Device memory, freed when nothing refers to it."""
+
+    live = 0
+
+    def __init__(self, count):
+        self.count, pointer = count, ctypes.c_void_p()
+        runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(count or 1))
+        self.pointer = pointer.value
+        Memory.live += count
+
+    def __del__(self):
+        Memory.live -= self.count
+        runtime.cudaFree(ctypes.c_void_p(self.pointer))
+
+
+class Far:
+    """An array of the emulated GPU."""
+
+    def __init__(self, shape, dtype, memory=None, offset=0):
+        self.shape, self.dtype = tuple(int(n) for n in shape), np.dtype(dtype)
+        self.memory = memory or kind.allocate(self.nbytes)
+        self.offset = offset
+
+    @property
+    def nbytes(self):
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    @property
+    def pointer(self):
+        return self.memory.pointer + self.offset
+
+    @property
+    def __cuda_array_interface__(self):
+        return dict(shape=self.shape, typestr=self.dtype.str, data=(self.pointer, False), version=3)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, part):
+        start, stop, step = part.indices(self.shape[0])
+        row = int(np.prod(self.shape[1:])) * self.dtype.itemsize
+        assert step == 1
+        return Far((max(stop - start, 0), *self.shape[1:]), self.dtype, self.memory, self.offset + start * row)
+
+    def reshape(self, *shape):
+        shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return Far(np.empty(self.shape, np.bool_).reshape(shape).shape, self.dtype, self.memory, self.offset)
+
+    def tolist(self):
+        return near(self).tolist()
+
+
+class FarKind(_arrays.Shaped):
+    """What raffle._arrays has for torch, for these arrays. While a stream is captured nothing can be allocated, so there
+    is a reserve."""
+
+    def __init__(self):
+        self.current, self.reserve, self._workspaces = 0, None, {}
+
+    def allocate(self, count):
+        if self.reserve is None:
+            return Memory(count)
+        memory, used = self.reserve
+        self.reserve = memory, used + count // 512 * 512 + 512
+        assert self.reserve[1] <= memory.count
+        return type("Part", (), dict(pointer=memory.pointer + used, whole=memory))
+
+    def gpu(self, logits):
+        return isinstance(logits, Far)
+
+    def empty(self, logits, shape, dtype):
+        return Far(shape, dtype)
+
+    def zeros(self, logits, count, dtype):
+        made = Far((count,), dtype)
+        runtime.cudaMemsetAsync(ctypes.c_void_p(made.pointer), 0, ctypes.c_size_t(made.nbytes), ctypes.c_void_p(self.current))
+        return made
+
+    def integers(self, logits, values, shape):
+        return far(super().integers(logits, near(values) if isinstance(values, Far) else values, shape))
+
+    def stream(self, logits):
+        return self.current
+
+    def lasting(self):
+        return self.reserve is None
+
+    def workspace(self, logits, plan, stream):
+        return self.cached(self._workspaces, (plan, stream), logits) if self.lasting() else super().workspace(logits, plan, stream)
+
+
+def far(array):
+    array = np.ascontiguousarray(array)
+    if TORCH:
+        return torch.from_numpy(array).cuda()
+    made = Far(array.shape, array.dtype)
+    runtime.cudaMemcpy(ctypes.c_void_p(made.pointer), ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), 1)
+    return made
+
+
+def near(array):
+    if TORCH:
+        return array.cpu().numpy()
+    made = np.empty(array.shape, array.dtype)
+    runtime.cudaMemcpy(ctypes.c_void_p(made.ctypes.data), ctypes.c_void_p(array.pointer), ctypes.c_size_t(made.nbytes), 2)
+    return made
+
+
+@contextlib.contextmanager
+def _capturing(graph, kept):
+    stream = ctypes.c_void_p()
+    runtime.cudaStreamCreate(ctypes.byref(stream))
+    runtime.cudaStreamBeginCapture(stream, 0)
+    kind.current, kind.reserve = stream.value, (kept, 0)
+    try:
+        yield
+    finally:
+        kind.current, kind.reserve = 0, None
+        runtime.cudaStreamEndCapture(stream, ctypes.byref(graph))
+
+
+def capture(function):
+    if TORCH:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            made = function()
+        return made, graph.replay
+    graph, ready, kept = ctypes.c_void_p(), ctypes.c_void_p(), Memory(1 << 26)
+    with _capturing(graph, kept):
+        made = function()
+    runtime.cudaGraphInstantiate(ctypes.byref(ready), graph, ctypes.c_ulonglong(0))
+
+    def replay(memory=kept):  # which lives as long
+        runtime.cudaGraphLaunch(ready, ctypes.c_void_p(0))
+
+    return made, replay
+
+
+def current():
+    """The current stream, for calls that cannot ask for it."""
+    return None if TORCH else kind.current
+
+
+def used():
+    """Bytes of device memory that are in use."""
+    return torch.cuda.memory_allocated() if TORCH else Memory.live
+
+
+if EMULATED:
+    runtime, kind = Runtime(), FarKind()
+    _arrays._kinds[Far] = kind

@@ -1,0 +1,433 @@
+"""Requests, histories and reports on a GPU, or an emulated one: the CPU's tokens and log-probabilities, bit for bit."""
+import gc
+import math
+import threading
+
+import numpy as np
+import pytest
+import raffle
+from far_arrays import EMULATED, TORCH, WHY, capture, current, far, near, used
+
+if WHY:
+    pytest.skip(WHY, allow_module_level=True)
+
+VOCAB = 700
+MORE = [
+    dict(logit_bias={3: 4.0, 10: -math.inf, 699: 2.5}),
+    dict(banned_token_ids=list(range(0, 700, 3)), temperature=0.5),
+    dict(allowed_token_ids=[5, 6, 7, 400], top_p=0.9),
+    dict(repetition_penalty=1.4),
+    dict(frequency_penalty=0.7, presence_penalty=0.4, temperature=0),
+    dict(repetition_penalty=1.2, frequency_penalty=0.3, repeat_last_n=5, flags=raffle.COUNT_PROMPT),
+    dict(no_repeat_ngram_size=2),
+    dict(bad_words_token_ids=[[4, 9], [8]], stop_token_ids=[1, 2], min_tokens=30),
+    dict(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breaker_ids=[6]),
+    dict(top_n_sigma=1.5),
+    dict(epsilon_cutoff=0.002, eta_cutoff=0.01),
+    dict(typical_p=0.8, min_tokens_to_keep=3),
+    dict(xtc_probability=0.8, xtc_threshold=0.02),
+    dict(temperature=0.8, top_k=40, min_p=0.01),
+    dict(),
+]
+
+
+def rows(count, seed=3, vocab=VOCAB):
+    return np.random.default_rng(seed).normal(0, 3, (count, vocab)).astype(np.float32)
+
+
+def said(count, seed, vocab=VOCAB):
+    """A history in which tokens, and sequences of them, come again."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 12 if row % 2 else vocab, rng.integers(0, 60)).tolist() for row in range(count)]
+
+
+def same(found, wanted):
+    """Equal, to the bit."""
+    found, wanted = near(found), np.asarray(wanted)
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape
+    bits = found.view(np.int32) == wanted.view(np.int32)
+    assert bits.all(), (np.argwhere(~bits)[:5], found[~bits][:5], wanted[~bits][:5])
+
+
+def same_report(found, wanted):
+    for name, one, other in zip(raffle.Report._fields, found, wanted):
+        assert (one is None) == (other is None), name
+        if one is not None:
+            same(one, other)
+
+
+def refused(call, *words):
+    """Why this build's GPU backend lacks something that a test is about, or None."""
+    try:
+        call()
+    except ValueError as error:
+        if any(word in str(error) for word in words):
+            return str(error)
+        raise
+    return None
+
+
+WITHOUT = refused(lambda: raffle.sample(far(rows(1)), banned_token_ids=[1]), "does not have it")
+if WITHOUT:
+    pytest.skip(WITHOUT, allow_module_level=True)
+
+# ---- plain calls ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", MORE, ids=str)
+def test_what_requests_ask_for(more):
+    logits = rows(9)
+    words = dict(seed=5, position=2, **more, prompt_token_ids=said(9, 1), output_token_ids=said(9, 2))
+    found, wanted = raffle.sample(far(logits), return_flags=True, **words), raffle.sample(logits, return_flags=True, **words)
+    same(found[0], wanted[0])
+    assert near(found[1]).tolist() == wanted[1].tolist()
+    half = logits.astype(np.float16)
+    same(raffle.sample(far(half), **words), raffle.sample(half, **words))
+
+
+def test_rows_of_their_own():
+    """Lists and numbers for each row, rows by index, a mask, one row."""
+    logits = rows(40, vocab=3000)
+    words = dict(logit_bias=[{i: 5.0, 2 * i + 1: 4.5} for i in range(40)], presence_penalty=[i / 20 for i in range(40)],
+                 banned_token_ids=[list(range(i)) or None for i in range(40)], output_token_ids=said(40, 7, 3000), seed=1)
+    same(raffle.sample(far(logits), **words), raffle.sample(logits, **words))
+    allow = raffle.pack_mask(rows(40, 4, 3000) > 0)
+    same(raffle.sample(far(logits), allow=far(allow), **words), raffle.sample(logits, allow=allow, **words))
+    words = dict(banned_token_ids=[1, 2, 3], repetition_penalty=1.5, output_token_ids=[5, 6, 7], seed=2)
+    assert int(near(raffle.sample(far(logits[3:4]), **{**words, "output_token_ids": [[5, 6, 7]]}))[0]) == int(raffle.sample(logits[3], **words))
+    assert near(raffle.sample(far(logits[:0]), banned_token_ids=[1])).shape == (0,)
+    long = dict(allowed_token_ids=list(range(0, 3000, 2)), output_token_ids=[[7] * 3000] * 40, repetition_penalty=1.1, seed=3)
+    same(raffle.sample(far(logits), **long), raffle.sample(logits, **long))  # more than what kernels carry
+
+
+@pytest.mark.parametrize("mode", ["raw_logprobs", "tempered_logprobs", "processed_logprobs"])
+def test_reports(mode):
+    logits = rows(7)
+    logits[2, 5], logits[3] = np.nan, -np.inf
+    why = refused(lambda: raffle.sample(far(logits), logprobs=0), "report", "REPORT")
+    if why:
+        pytest.skip(why)
+    for words in (dict(), dict(top_k=5), dict(temperature=0), dict(top_p=0.8, temperature=0.7), dict(banned_token_ids=[1, 2]),
+                  dict(repetition_penalty=1.3, output_token_ids=said(7, 3))):
+        for asked in (dict(logprobs=0), dict(logprobs=6), dict(logprobs=-1), dict(logprob_token_ids=[3, 0, -5, VOCAB]),
+                      dict(logprobs=2, logprob_token_ids=np.arange(14).reshape(7, 2))):
+            words = dict(seed=3, logprobs_mode=mode, **{k: v for k, v in words.items() if k not in ("seed", "logprobs_mode")})
+            found, told = raffle.sample(far(logits), **words, **asked)
+            wanted, wanted_told = raffle.sample(logits, **words, **asked)
+            same(found, wanted)
+            same_report(told, wanted_told)
+
+
+def test_prepared_calls():
+    logits = rows(6)
+    gpu, words = far(logits), dict(top_k=50, seed=4, repetition_penalty=1.3, logit_bias={1: 3.0}, output_token_ids=said(6, 5))
+    call = raffle.prepare(gpu, advance=True, **words)
+    steps = [raffle.sample(logits, position=step, **words) for step in range(9)]
+    for step in range(3):
+        same(call(), steps[step])
+    drawn, replay = capture(lambda: call(current()))
+    for step in range(3, 9):
+        replay()
+        same(drawn, steps[step])
+    if refused(lambda: raffle.prepare(gpu, seed=1, logprobs=2), "report", "REPORT"):
+        return
+    call = raffle.prepare(gpu, advance=True, logprobs=2, logprob_token_ids=[3], **words)
+    for step in range(3):
+        token, told = call()
+        wanted, wanted_told = raffle.sample(logits, position=step, logprobs=2, logprob_token_ids=[3], **words)
+        same(token, wanted)
+        same_report(told, wanted_told)
+
+
+# ---- Sampler -------------------------------------------------------------------------------------------------------------
+
+
+class Both:
+    """A sampler here and one there, to which the same happens."""
+
+    def __init__(self, slots, **words):
+        self.here, self.there = raffle.Sampler(slots, **words), raffle.Sampler(slots, like=far(rows(1)), **words)
+
+    def __getattr__(self, name):
+        def call(*arguments, **words):
+            one, other = getattr(self.here, name)(*arguments, **words), getattr(self.there, name)(*arguments, **words)
+            assert one == other
+            return one
+
+        return call
+
+    def sample(self, logits, slots=None, **words):
+        wanted = self.here.sample(logits, slots, **words)
+        same(self.there.sample(far(logits), slots, **words), wanted)
+        return wanted
+
+
+def filled(both, count):
+    slots = [both.add(seed=100 + i, position=i, **MORE[i % len(MORE)]) for i in range(count)]
+    for i in slots:
+        both.set_prompt(i, said(count, 9)[i])
+    return slots
+
+
+def test_fifty_steps_of_mixed_requests():
+    both = Both(40, vocab=VOCAB, history_max=200)
+    slots = filled(both, 30)
+    rng = np.random.default_rng(0)
+    for step in range(50):
+        chosen = rng.permutation(slots)[: rng.integers(1, len(slots) + 1)].tolist()
+        both.sample(rows(len(chosen), 50 + step), chosen, accept=step % 10 != 9)
+        if step % 5 == 0:
+            gone = slots.pop(int(rng.integers(len(slots))))
+            both.remove(gone)
+            slots.append(both.add(seed=step, **MORE[step % len(MORE)]))
+            both.set(slots[0], temperature=0.5 + step / 50, banned_token_ids=list(range(step)), presence_penalty=None)
+            both.set(slots[1], logit_bias={step: 3.0})
+        if step % 7 == 0:
+            both.accept(slots[2], [step, 3, 3, -1, 5])
+            both.truncate(slots[2], 1)
+            both.reset(slots[3])
+            if len(slots) < 38:
+                slots.append(both.fork(slots[4], seed=step))
+    for slot in slots:
+        both.history(slot)
+        both.get(slot)
+    assert sum(len(both.history(slot)[1]) for slot in slots) > 500
+
+
+def test_reports_of_a_sampler():
+    both = Both(8, vocab=VOCAB, history_max=64)
+    filled(both, 5)
+    logits = rows(5)
+    why = refused(lambda: both.there.sample(far(logits), logprobs=3, accept=False), "report", "REPORT")
+    if why:
+        pytest.skip(why)
+    both.here.sample(logits, logprobs=3, accept=False)  # which moved the positions
+    for mode in ("raw_logprobs", "processed_logprobs"):
+        found, told = both.there.sample(far(logits), logprobs=3, logprobs_mode=mode)
+        wanted, wanted_told = both.here.sample(logits, logprobs=3, logprobs_mode=mode)
+        same(found, wanted)
+        same_report(told, wanted_told)
+
+
+def test_a_graph_goes_on_by_itself():
+    """Positions and histories advance in the graph; what add() and set() change is seen by the next replay."""
+    both = Both(16, vocab=VOCAB, history_max=100)
+    slots = filled(both, 10)
+    logits = rows(10)
+    gpu, order = far(logits), far(np.array(slots[::-1], np.int32))
+    both.sample(logits, slots[::-1])  # warm
+    drawn, replay = capture(lambda: both.there.sample(gpu, order))
+    for step in range(20):
+        if step == 8:
+            both.remove(slots[5])
+            assert both.add(seed=77, banned_token_ids=list(range(0, VOCAB, 2)), presence_penalty=1.0) == slots[5]
+        if step == 14:
+            both.set(slots[0], logit_bias={i: i / 100 for i in range(300)}, repetition_penalty=1.5)
+            both.set_prompt(slots[1], [4, 9, 4])
+        replay()
+        same(drawn, both.here.sample(logits, slots[::-1]))
+    for slot in slots:
+        both.history(slot)
+
+
+def test_a_prepared_call_of_a_sampler():
+    both = Both(16, vocab=VOCAB, history_max=100)
+    slots = filled(both, 6)
+    logits = rows(6)
+    call = both.there.prepare(far(logits), slots)
+    for step in range(3):
+        same(call(), both.here.sample(logits, slots))
+    drawn, replay = capture(lambda: call(current()))
+    for step in range(5):
+        replay()
+        same(drawn, both.here.sample(logits, slots))
+    both.there.remove(slots[2])
+    with pytest.raises(ValueError, match=f"slot {slots[2]} has no request"):
+        call()
+
+
+def test_what_a_graph_would_ignore_is_refused():
+    both = Both(4)
+    slots = [both.add(seed=i, top_k=9) for i in range(4)]
+    logits = rows(4)
+    gpu = far(logits)
+    both.sample(logits)
+    drawn, replay = capture(lambda: both.there.sample(gpu))
+    replay()
+    same(drawn, both.here.sample(logits))
+    both.set(slots[1], temperature=0.3)
+    replay()
+    same(drawn, both.here.sample(logits))
+    with pytest.raises(RuntimeError, match="a graph was captured when no request asked for more"):
+        both.there.set(slots[0], presence_penalty=1.0)
+    assert "presence_penalty" not in both.there.get(slots[0])
+    later = raffle.Sampler(4, like=gpu)  # without histories, and before any capture, everything else can be asked for
+    later.add(seed=1, banned_token_ids=[2])
+    assert near(later.sample(far(logits[:1])))[0] == raffle.sample(logits[:1], seed=[1], banned_token_ids=[2])[0]
+
+
+def test_changing_requests_while_a_graph_is_captured_is_refused():
+    sampler = raffle.Sampler(4, like=far(rows(1)), vocab=VOCAB, history_max=10)
+    slot, errors = sampler.add(seed=1), []
+
+    def work():
+        for call in (lambda: sampler.set(slot, top_k=3), lambda: sampler.set_prompt(slot, [1]), lambda: sampler.history(slot),
+                     lambda: sampler.get(slot), lambda: sampler.add()):
+            with pytest.raises(RuntimeError, match="while a graph is captured") as raised:
+                call()
+            errors.append(raised)
+        return sampler.sample(gpu, [slot])
+
+    gpu = far(rows(1))
+    sampler.sample(gpu, [slot])
+    _, replay = capture(work)
+    replay()
+    assert len(errors) == 5 and sampler.get(slot)["top_k"] == 0 and len(sampler.history(slot)[1]) == 2
+
+
+def test_a_history_without_room():
+    sampler = raffle.Sampler(3, like=far(rows(1)), vocab=VOCAB, history_max=5)
+    full, other = sampler.add(seed=1, presence_penalty=1.0), sampler.add(seed=2, presence_penalty=1.0)
+    sampler.set_prompt(full, [1, 2, 3, 4])
+    gpu = far(rows(2))
+    flags = [near(sampler.sample(gpu, [full, other], return_flags=True)[1]).tolist() for _ in range(3)]
+    assert flags == [[0, 0], [0, 0], [raffle.ROW_STATE, 0]]
+    assert len(sampler.history(full)[1]) == 1 and len(sampler.history(other)[1]) == 3
+    sampler.set_prompt(full, [7])
+    assert near(sampler.sample(gpu, [full, other], return_flags=True)[1]).tolist() == [0, 0]
+
+
+def test_errors():
+    logits = rows(2)
+    sampler = raffle.Sampler(3, like=far(logits), vocab=VOCAB, history_max=8)
+    slot = sampler.add(seed=1)
+    before = sampler.get(slot)
+    for call, sentence in (
+        (lambda: sampler.set_prompt(slot, [1, VOCAB]), f"token 1 of row 0 is {VOCAB}: must be 0 to {VOCAB - 1}"),
+        (lambda: sampler.set_prompt(slot, [-1]), "token 0 of row 0 is -1"),
+        (lambda: sampler.set_prompt(slot, [1] * 9), "row 0 has 9 tokens: its history has room for 8"),
+        (lambda: sampler.accept(slot, [VOCAB]), f"token 0 of row 0 is {VOCAB}"),
+        (lambda: sampler.truncate(slot, -1), "count of row 0 is -1"),
+        (lambda: sampler.set(slot, banned_token_ids=[VOCAB]), "banned"),
+        (lambda: sampler.set(slot, temperature=-1), "temperature"),
+        (lambda: sampler.sample(far(logits), [slot, 1]), "slot 1 has no request"),
+        (lambda: sampler.sample(far(logits), [slot, 3]), "slot 3 has no request"),
+        (lambda: sampler.sample(far(rows(4))), "slot 1 has no request"),
+        (lambda: sampler.sample(far(rows(1, vocab=5)), [slot]), "state.vocab is 700: the plan's is 5"),
+        (lambda: sampler.sample(logits, [slot, slot]), "make it with like=logits"),
+        (lambda: raffle.Sampler(2, vocab=VOCAB).sample(far(logits)), "make it with like=logits"),
+        (lambda: raffle.Sampler(2, like=far(logits), history_max=3), "histories need both"),
+        (lambda: raffle.Sampler(2, like=far(logits), vocab=9, history_max=2**21), "history_max"),
+        (lambda: raffle.sample(far(logits), output_token_ids=[[1], [VOCAB]], presence_penalty=1.0), f"is {VOCAB}"),
+        (lambda: raffle.sample(far(logits), logit_bias={VOCAB: 1.0}), "bias"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+    assert sampler.get(slot) == before and sampler.history(slot) == ([], [])
+    assert set(near(sampler.sample(far(logits), far(np.array([slot, 9], np.int32)), return_flags=True)[1]).tolist()) == {0, raffle.ROW_ARGUMENT}
+    with pytest.raises(ValueError, match="twice"):
+        sampler.sample(far(rows(4)), [slot] * 4)
+
+
+def test_the_pool_itself_cannot_be_misused():
+    from raffle._core import Requests
+
+    pool = Requests(2, VOCAB, 4, True)
+    memory = far(np.zeros(pool.device_bytes(-1), np.uint8))
+    for call in (lambda: pool.place(memory[: pool.device_bytes(-1) - 1], 0), lambda: pool.place(np.zeros(10**6, np.uint8), 0),
+                 lambda: pool.put(0, None, True, 0), lambda: pool.position(0, 0), lambda: pool.idle(0),
+                 lambda: pool.change("reset", [0], None, None, 0, memory, 0)):
+        with pytest.raises(ValueError):
+            call()
+    pool.place(memory, 0)
+    pool.set(0, {"banned_token_ids": [1, 2]}, -1, True)
+    for call in (lambda: pool.put(0, None, True, 0), lambda: pool.put(0, far(np.zeros(4, np.uint8)), True, 0), lambda: pool.put(2, None, True, 0),
+                 lambda: pool.change("reset", [0], None, None, 0), lambda: pool.change("reset", [5], None, None, 0, memory, 0),
+                 lambda: pool.change("accept", [0], [1, 2, 3], None, 3, far(np.zeros(3, np.int32)), 0)):
+        with pytest.raises((ValueError, TypeError)):
+            call()
+
+
+@pytest.mark.skipif(not TORCH, reason="the emulated GPU has one stream")
+def test_samplers_of_many_threads():
+    import torch
+
+    logits = rows(6)
+    wrong = []
+
+    def work(number):
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                both = Both(8, vocab=VOCAB, history_max=64)
+                slots = [both.add(seed=number * 10 + i, **MORE[(number + i) % len(MORE)]) for i in range(6)]
+                for _ in range(30):
+                    both.sample(logits, slots)
+                    words = dict(seed=number, banned_token_ids=[number], output_token_ids=said(6, number), presence_penalty=0.5)
+                    same(raffle.sample(far(logits), **words), raffle.sample(logits, **words))
+        except BaseException as error:  # noqa: BLE001 - told by the assertion below
+            wrong.append(error)
+
+    torch.cuda.synchronize()
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_memory_does_not_grow():
+    logits = rows(4)
+    gpu = far(logits)
+    sampler = raffle.Sampler(4, like=gpu, vocab=VOCAB, history_max=50)
+
+    def round_of_requests(number):
+        slots = [sampler.add(seed=i, banned_token_ids=list(range(number % 50 + 1)), presence_penalty=1.0) for i in range(4)]
+        sampler.set_prompt(slots[0], [1, 2, 3])
+        sampler.sample(gpu, slots)
+        sampler.set(slots[1], logit_bias={i: 1.0 for i in range(number % 20)})
+        raffle.sample(gpu, logit_bias={1: 2.0}, output_token_ids=[[1]] * 4, presence_penalty=1.0, seed=1)
+        raffle.prepare(gpu, seed=1, banned_token_ids=[1])()
+        for slot in slots:
+            sampler.remove(slot)
+
+    for number in range(100):
+        round_of_requests(number)
+    gc.collect()
+    before = used()
+    for number in range(50 if EMULATED else 500):
+        round_of_requests(number + 50)
+    round_of_requests(99)
+    gc.collect()
+    assert used() <= before
+
+
+# ---- drafts --------------------------------------------------------------------------------------------------------------
+
+
+def test_drafts():
+    target, draft = rows(6 * 5, 8).reshape(6, 5, VOCAB), rows(6 * 4, 9).reshape(6, 4, VOCAB)
+    target[:, :4] = target[:, :4] * np.float32(0.3) + draft
+    drafts = np.stack([raffle.sample(draft[i], seed=i, temperature=0.8, top_k=50) for i in range(6)]).astype(np.int32)
+    probs = raffle.softmax(draft.reshape(-1, VOCAB), 0.8, 50).reshape(draft.shape)
+    of_drafts = dict(draft_logits=draft, draft_params=dict(temperature=0.8, top_k=50))
+    for words in (dict(draft_probs=probs), dict(draft_probs=probs, method="block"), of_drafts,
+                  dict(of_drafts, draft_params=dict(temperature=[0.8] * 6, top_k=[50] * 6)), dict(), dict(method="match")):
+        gone = {name: far(value) if isinstance(value, np.ndarray) else value for name, value in words.items()}
+        wanted = raffle.verify(target, drafts, 0.9, top_p=0.95, seed=1, **words)
+        for given in (far(drafts), far(drafts.astype(np.int64)) if TORCH else drafts, drafts):
+            found = raffle.verify(far(target), given, 0.9, top_p=0.95, seed=1, **gone)
+            for one, other in zip(found[:3], wanted[:3]):
+                same(one, other)
+    first = np.array([0, 4, 4, 7, 12, 20, 24], np.int32)
+    wanted = raffle.verify(target.reshape(-1, VOCAB), drafts.reshape(-1), 0.9, seed=2, first=first, draft_probs=probs.reshape(-1, VOCAB))
+    for given in (first, first.tolist(), far(first)):
+        found = raffle.verify(far(target.reshape(-1, VOCAB)), far(drafts.reshape(-1)), 0.9, seed=2, first=given,
+                              draft_probs=far(probs.reshape(-1, VOCAB)))
+        same(found.tokens, wanted.tokens)
+    with pytest.raises(ValueError, match="draft temperature of row 0 is -1"):
+        raffle.verify(far(target), far(drafts), draft_logits=far(draft), draft_params=dict(temperature=-1))
+    with pytest.raises(ValueError, match="raffle_verify on CUDA does not have them"):
+        raffle.verify(far(target), far(drafts), banned_token_ids=[1])
+    with pytest.raises(ValueError, match="a sampler on a GPU does not verify"):
+        raffle.Sampler(2, like=far(target)).verify(far(target), far(drafts))
