@@ -27,8 +27,8 @@ static const command_def commands[] = {
      "With --backend cuda: microseconds per call for 1, 32 and 128 rows in memory of the GPU, beside the\n"
      "time of a copy of so many bytes; `make bench-cuda` measures more."},
     {"selftest", SELFTEST, command_selftest, NULL, "run the frozen vectors on every instruction set of this machine",
-     "Draws the tokens of tests/vectors/vectors.txt, and on the CPU answers the requests of requests.txt beside\n"
-     "it; both are built into this program. Exits with 1 if anything differs."},
+     "Draws the tokens of tests/vectors/vectors.txt and answers the requests of requests.txt beside it; both are\n"
+     "built into this program. Exits with 1 if anything differs."},
     {"demo", DEMO, command_demo, "[DATA]", "draw from real logits and compare with the exact probabilities",
      "DATA is the folder with smollm2.npy, its vocabulary and its prompts; `data` if left out."},
     {"info", INFO, command_info, NULL, "version, instruction sets, GPU",
@@ -77,7 +77,7 @@ static const option_def option_list[] = {
      "draw the picture in plain ASCII, as it is in a locale without UTF-8"},
     {"help", NULL, EVERY, FLAG, AT(help), "this text"},
 };
-/* What else requests ask for: CPU only. Numbers have vLLM's names, with - for _. Every LIST may be @FILE. */
+/* What else requests ask for. Numbers have vLLM's names, with - for _. Every LIST may be @FILE. */
 static const option_def request_list[] = {
     {"bias", "LIST", LAWS, BIAS, LIST_BIAS, "ID:BIAS, by commas: added to these logits; -inf bans"},
     {"allowed", "LIST", LAWS, IDS, LIST_ALLOWED, "only these tokens"},
@@ -151,7 +151,7 @@ void help_command(const char *name) {
         char left[48];
         if (!(def->commands & command->bit)) continue;
         if (i == OPTIONS)
-            printf("\nWhat else a request asks for, on the CPU. A LIST may be @FILE. --flags then also takes\n"
+            printf("\nWhat else a request asks for. A LIST may be @FILE. --flags then also takes\n"
                    "repetition-output and count-prompt: penalties count only the output, or the prompt too.\n\n");
         snprintf(left, sizeof left, "--%s %s", def->name, def->value ? def->value : "");
         printf("  %-*s %s\n", i < OPTIONS ? 20 : 26, left, def->help);

@@ -146,6 +146,7 @@ static exit_code draw_on_device(const runner *r, const draw_job *job) {
         logits.rows = job->rows;
         result.token = job->token;
         result.row_flags = job->row_flags;
+        if (job->request && job->request->report.size) result.report = &job->request->report;
         if (runner_sample_device(r, &logits, &params, job->draws, &result, &error)) code = complain_of(&error);
     } else {
         complain("out of memory");

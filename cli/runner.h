@@ -33,7 +33,8 @@ raffle_status runner_enqueue(const runner *runner, const raffle_logits *logits, 
                              const raffle_result *result, raffle_error *error);
 
 /* What runner_sample does for plans on the GPU, `draws` times over the same logits, which are copied once. Draw d reads
- * its positions from params->position + d and writes its tokens from result->token + d * rows on. Rows without gaps. */
+ * its positions from params->position + d and writes its tokens, and what is told of them, from number d * rows on. Rows
+ * without gaps; params->extra has one slot. */
 raffle_status runner_sample_device(const runner *runner, const raffle_logits *logits, const raffle_params *params,
                                    int64_t draws, const raffle_result *result, raffle_error *error);
 

@@ -22,6 +22,20 @@ typedef enum array {
     ALLOW,
     TOKEN,
     ROW_FLAGS,
+    EXTRA, /* the request's, and its lists in the order of extra_lists */
+    BIAS_ID,
+    BIAS,
+    BANNED,
+    ALLOWED,
+    STOP,
+    BREAKER,
+    WORDS,
+    STATE,
+    CHOSEN, /* the report's, in the order of report_arrays */
+    RANK,
+    ENTROPY,
+    TOP_TOKEN,
+    TOP,
     ARRAYS
 } array;
 
@@ -31,6 +45,8 @@ typedef struct batch {
     size_t bytes[ARRAYS];     /* 0: absent */
     size_t start[ARRAYS], size;
     void *block;
+    raffle_extra extra; /* as the GPU reads it */
+    raffle_state state;
 } batch;
 
 static void batch_add(batch *b, array which, const void *host, size_t bytes) {
@@ -49,7 +65,51 @@ static void *batch_at(const batch *b, array which) {
     return b->bytes[which] ? (char *)b->block + b->start[which] : NULL;
 }
 
-static batch batch_of(const runner *r, const raffle_logits *logits, const raffle_params *p, int64_t draws) {
+/* Pointers of a struct, told by their places in it; all of them have entries of 4 bytes. */
+static void *pointer_at(const void *structure, size_t place) {
+    void *pointer;
+    memcpy(&pointer, (const char *)structure + place, sizeof pointer);
+    return pointer;
+}
+
+static void pointer_set(void *structure, size_t place, void *pointer) {
+    memcpy((char *)structure + place, &pointer, sizeof pointer);
+}
+
+#define LIST(pointer, count) {offsetof(raffle_extra, pointer), offsetof(raffle_extra, count)}
+static const struct {
+    size_t pointer, count;
+} extra_lists[] = {LIST(bias_id, bias_count),       LIST(bias, bias_count), LIST(banned, banned_count),
+                   LIST(allowed, allowed_count),    LIST(stop, stop_count), LIST(breaker, breaker_count),
+                   LIST(bad_words, bad_words_count)};
+enum { EXTRA_LISTS = sizeof extra_lists / sizeof *extra_lists };
+
+static const size_t report_arrays[] = {offsetof(raffle_report, chosen), offsetof(raffle_report, rank),
+                                       offsetof(raffle_report, entropy), offsetof(raffle_report, top_token),
+                                       offsetof(raffle_report, top)};
+enum { REPORT_ARRAYS = sizeof report_arrays / sizeof *report_arrays };
+
+/* What the one request of a run asks for beyond the parameters, and what is to be told of `tokens` tokens. */
+static void batch_add_request(batch *b, const raffle_params *p, const raffle_report *report, size_t tokens) {
+    const raffle_extra none = {0};
+    b->extra = p->extra ? *p->extra : none;
+    batch_add_maybe(b, EXTRA, p->extra, sizeof *p->extra); /* batch_put has the image with pointers of the GPU */
+    for (int i = 0; i < EXTRA_LISTS; ++i) {
+        int32_t count;
+        memcpy(&count, (const char *)&b->extra + extra_lists[i].count, sizeof count);
+        batch_add_maybe(b, (array)(BIAS_ID + i), pointer_at(&b->extra, extra_lists[i].pointer), (size_t)count * 4);
+    }
+    if (p->state) b->state = *p->state;
+    batch_add(b, STATE, p->state ? p->state->memory : NULL, p->state ? raffle_state_bytes(p->state) : 0);
+    for (int i = 0; i < REPORT_ARRAYS; ++i) {
+        const size_t each = CHOSEN + i < TOP_TOKEN ? 1 : report ? (size_t)report->top_count : 0;
+        const void *const there = report ? pointer_at(report, report_arrays[i]) : NULL;
+        batch_add(b, (array)(CHOSEN + i), NULL, there ? tokens * each * 4 : 0);
+    }
+}
+
+static batch batch_of(const runner *r, const raffle_logits *logits, const raffle_params *p, int64_t draws,
+                      const raffle_report *report) {
     batch b;
     const size_t rows = (size_t)logits->rows, slots = p->slots ? (size_t)p->slots : rows;
     const size_t words = p->allow_stride ? (size_t)p->allow_stride : (size_t)(r->desc.vocab + 31) / 32;
@@ -65,21 +125,29 @@ static batch batch_of(const runner *r, const raffle_logits *logits, const raffle
     batch_add_maybe(&b, ALLOW, p->allow, rows * words * sizeof *p->allow);
     batch_add(&b, TOKEN, NULL, rows * (size_t)draws * sizeof(int32_t));
     batch_add(&b, ROW_FLAGS, NULL, rows * sizeof(uint32_t));
+    batch_add_request(&b, p, report, rows * (size_t)draws);
     return b;
 }
 
-static raffle_status batch_put(batch *b, raffle_error *error) {
+static raffle_status batch_put(batch *b, const runner *r, raffle_error *error) {
     raffle_status status = device_new(&b->block, b->size, error);
+    for (int i = 0; i < EXTRA_LISTS; ++i) pointer_set(&b->extra, extra_lists[i].pointer, batch_at(b, (array)(BIAS_ID + i)));
+    if (b->bytes[EXTRA]) b->host[EXTRA] = &b->extra;
+    b->state.backend = RAFFLE_CUDA;
+    b->state.device = r->desc.device;
+    b->state.memory = batch_at(b, STATE);
     for (int i = 0; i < ARRAYS && !status; ++i)
         if (b->host[i]) status = device_put(batch_at(b, (array)i), b->host[i], b->bytes[i], error);
     return status;
 }
 
 static raffle_status batch_draw(const batch *b, const runner *r, const raffle_logits *logits,
-                                const raffle_params *params, int64_t draws, raffle_error *error) {
+                                const raffle_params *params, int64_t draws, const raffle_report *told,
+                                raffle_error *error) {
     raffle_logits there = *logits;
     raffle_params p = *params;
     raffle_result result = raffle_result_init();
+    raffle_report report = told ? *told : raffle_report_init(), part;
     raffle_status status = RAFFLE_OK;
     there.data = batch_at(b, LOGITS);
     p.slot = batch_at(b, SLOT);
@@ -89,17 +157,22 @@ static raffle_status batch_draw(const batch *b, const runner *r, const raffle_lo
     p.top_k = batch_at(b, TOP_K);
     p.seed = batch_at(b, SEED);
     p.allow = batch_at(b, ALLOW);
+    p.extra = batch_at(b, EXTRA);
+    p.state = b->bytes[STATE] ? &b->state : NULL;
     result.row_flags = batch_at(b, ROW_FLAGS);
+    for (int i = 0; i < REPORT_ARRAYS; ++i) pointer_set(&report, report_arrays[i], batch_at(b, (array)(CHOSEN + i)));
+    result.report = told ? &part : NULL;
     for (int64_t draw = 0; draw < draws && !status; ++draw) {
         p.position = (const uint64_t *)batch_at(b, POSITION) + draw;
         result.token = (int32_t *)batch_at(b, TOKEN) + draw * logits->rows;
+        if (told) part = report_from(&report, draw * logits->rows);
         status = runner_enqueue(r, &there, &p, &result, error);
     }
     return status;
 }
 
 /* A GPU only flags rows with parameters out of range. The CPU has a sentence for them, before it works: here on a
- * vocabulary of one token. */
+ * vocabulary of one token. What a request asks for beyond them has been checked when it was read. */
 static raffle_status params_check(const raffle_params *params, int64_t rows, raffle_error *error) {
     raffle_plan_desc desc = raffle_plan_desc_init();
     raffle_logits logits = raffle_logits_init();
@@ -114,6 +187,9 @@ static raffle_status params_check(const raffle_params *params, int64_t rows, raf
     float *const data = calloc((size_t)rows, sizeof *data);
     p.allow = NULL;
     p.allow_stride = 0;
+    p.extra = NULL;
+    p.extra_bytes = 0;
+    p.state = NULL;
     logits.data = data;
     logits.rows = rows;
     result.token = calloc((size_t)rows, sizeof *result.token);
@@ -128,12 +204,16 @@ raffle_status runner_sample_device(const runner *r, const raffle_logits *logits,
                                    int64_t draws, const raffle_result *result, raffle_error *error) {
     raffle_status status = params_check(params, logits->rows, error);
     if (status) return status;
-    batch b = batch_of(r, logits, params, draws);
-    status = batch_put(&b, error);
-    if (!status) status = batch_draw(&b, r, logits, params, draws, error);
+    batch b = batch_of(r, logits, params, draws, result->report);
+    status = batch_put(&b, r, error);
+    if (!status) status = batch_draw(&b, r, logits, params, draws, result->report, error);
     if (!status) status = device_get(result->token, batch_at(&b, TOKEN), b.bytes[TOKEN], error);
     if (!status && result->row_flags)
         status = device_get(result->row_flags, batch_at(&b, ROW_FLAGS), b.bytes[ROW_FLAGS], error);
+    for (int i = 0; i < REPORT_ARRAYS && !status; ++i)
+        if (b.bytes[CHOSEN + i])
+            status = device_get(pointer_at(result->report, report_arrays[i]), batch_at(&b, (array)(CHOSEN + i)),
+                                b.bytes[CHOSEN + i], error);
     device_free(b.block);
     return status;
 }

@@ -128,14 +128,41 @@ static int vector_line(char *line, target *targets, int count, exit_code *code) 
     return 0;
 }
 
-/* Requests are for the CPU so far. */
+static raffle_status sample_on_device(const void *given, const raffle_logits *logits, const raffle_params *params,
+                                      const raffle_result *result, raffle_error *error) {
+    return runner_sample(given, 0, logits, params, result, 0, 1, error);
+}
+
+/* A request on the GPU, which draws and reports; the law itself (raffle_softmax) it has no requests for so far. */
+static exit_code request_on_device(const request_vector *v, int *same) {
+    raffle_plan_desc desc = request_desc_of(v);
+    raffle_error error = raffle_error_init();
+    request_memory memory = {0};
+    runner own;
+    desc.backend = RAFFLE_CUDA;
+    desc.rows_max = 1;
+    exit_code code = runner_open(&own, &desc, 1);
+    if (code) return code;
+    raffle_status status = request_memory_make(&memory, v, own.plan, &error);
+    *same = 1;
+    if (!status) status = request_compare_told(v, &memory, sample_on_device, &own, same, &error);
+    request_memory_free(&memory);
+    runner_close(&own);
+    return status ? complain_of(&error) : EXIT_FINE;
+}
+
+static exit_code request_on(const target *t, const request_vector *v, int *same) {
+    raffle_error error = raffle_error_init();
+    if (t->backend == RAFFLE_CUDA) return request_on_device(v, same);
+    return request_run(v, t->isa, same, &error) ? complain_of(&error) : EXIT_FINE;
+}
+
 static int request_line(char *line, target *targets, int count, exit_code *code) {
     request_vector v;
     if (request_parse(line, &v)) return -1;
-    for (int i = 0; i < count && targets[i].backend == RAFFLE_CPU && !*code; ++i) {
+    for (int i = 0; i < count && !*code; ++i) {
         int same = 0;
-        raffle_error error = raffle_error_init();
-        if (request_run(&v, targets[i].isa, &same, &error)) *code = complain_of(&error);
+        *code = request_on(&targets[i], &v, &same);
         *(same ? &targets[i].passed : &targets[i].failed) += 1;
         if (!same && targets[i].failed <= SHOWN_MAX)
             printf("%s: a request for %s %llu, vocab %lld, %s: another answer than the frozen one\n", targets[i].name,

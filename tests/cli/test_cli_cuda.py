@@ -16,6 +16,14 @@ PARAMETERS = [[], ["--temperature", 0], ["--top-k", 50, "--top-p", 0.9], ["--min
               ["--seed", "0xffffffffffffffff", "--position", 2**64 - 9]]
 
 
+REQUESTS = [["--bias", "3:2.5,100:-inf,7:9"], ["--banned", "1,2,3,28", "--top-k", 20], ["--allowed", "5,17,300", "--typical-p", 0.9],
+            ["--repetition-penalty", 1.3, "--frequency-penalty", 0.4, "--prompt", "1,2,3,4", "--generated", "28,28,5"],
+            ["--presence-penalty", 1.5, "--temperature", 0, "--generated", "28,260"],
+            ["--stop", "2,28", "--min-tokens", 3, "--generated", 1], ["--bad-words", "5+28,7", "--generated", "1,5"],
+            ["--no-repeat-ngram-size", 2, "--generated", "9,28,9"], ["--dry-multiplier", 0.8, "--generated", "1,2,3,1,2,3,1,2"],
+            ["--top-n-sigma", 1.5], ["--epsilon-cutoff", 0.001, "--eta-cutoff", 0.01], ["--xtc-probability", 1, "--xtc-threshold", 0.05]]
+
+
 def test_refusals(missing):
     """What is wrong without any GPU; and if there is none, that."""
     one = file("one.npy", npy((8,), normals(8, 1)))
@@ -61,6 +69,17 @@ def test_sample():
     same("--threads changes nothing", "sample", odd, "--threads", 7)
 
 
+def test_requests():
+    """What else requests ask for, and log-probabilities."""
+    for request in REQUESTS:
+        same(f"sample {request}", "sample", SMOLLM, *request)
+        same(f"sample {request}, 5 draws", "sample", SMOLLM, "--rows", "2:4", "--draws", 5, *request, "--logprobs", 2)
+    for point in ["raw", "tempered", "filtered"]:
+        same(f"sample --logprobs, {point}", "sample", SMOLLM, "--top-k", 9, "--logprobs", 3, "--point", point)
+        same(f"sample --logprobs --json, {point}", "sample", SMOLLM, "--logprobs", 0, "--point", point, "--json", *REQUESTS[3])
+    same("a wrong request is refused with the CPU's sentence", "sample", SMOLLM, "--banned", 10**6)
+
+
 def test_explain():
     for row, parameters in enumerate(PARAMETERS):
         arguments = ["explain", SMOLLM, "--row", row, *parameters]
@@ -76,7 +95,7 @@ def test_explain():
 
 def test_selftest():
     cpu, gpu = Run("selftest", "--isa", "scalar"), Run("selftest", *CUDA)
-    good("selftest", gpu, gpu.out.replace("cuda  ", "scalar") == cpu.out)
+    good("selftest: as many vectors and requests as the CPU has", gpu, gpu.out.replace("cuda  ", "scalar") == cpu.out)
 
 
 def test_bench():
@@ -92,7 +111,7 @@ def test_bench():
 about = Run("info", "--json").json()
 test_refusals("" if about["cuda"] else about["cuda_why"])
 if about["cuda"]:
-    for test in [test_sample, test_explain, test_selftest, test_bench]:
+    for test in [test_sample, test_requests, test_explain, test_selftest, test_bench]:
         test()
 else:
     tally.skip("sample, explain, selftest and bench on a GPU", about["cuda_why"])

@@ -53,19 +53,27 @@ static inline void request_memory_free(request_memory *m) {
     free(m->state.memory);
 }
 
-/* Samples with a report at each point, and writes the law. *same: all is as the line says. */
-static inline raffle_status request_compare(const request_vector *v, const request_memory *m, const raffle_plan *plan,
-                                            int *same, raffle_error *error) {
-    raffle_logits logits = raffle_logits_init();
+/* The call that a line is of. */
+static inline raffle_params request_params(const request_vector *v, const request_memory *m) {
     raffle_params params = raffle_params_init();
-    raffle_launch launch = raffle_launch_init();
-    raffle_status status = RAFFLE_OK;
-    launch.workspace = m->workspace, launch.workspace_bytes = raffle_plan_workspace(plan);
-    logits.data = m->row, logits.rows = 1;
     params.flags = v->flags, params.temperature = &v->temperature, params.top_k = &v->top_k, params.top_p = &v->top_p;
     params.min_p = &v->min_p, params.seed = &v->seed, params.position = &v->position;
     params.allow = v->allow_seed ? m->allow : NULL;
     params.extra = &v->extra, params.extra_bytes = sizeof v->extra, params.state = &m->state;
+    return params;
+}
+
+/* raffle_sample of a plan, in whatever way. */
+typedef raffle_status (*request_sample)(const void *plan, const raffle_logits *, const raffle_params *, const raffle_result *,
+                                        raffle_error *);
+
+/* Samples with a report at each point. *same: all is as the line says. */
+static inline raffle_status request_compare_told(const request_vector *v, const request_memory *m, request_sample sample,
+                                                 const void *plan, int *same, raffle_error *error) {
+    raffle_logits logits = raffle_logits_init();
+    const raffle_params params = request_params(v, m);
+    raffle_status status = RAFFLE_OK;
+    logits.data = m->row, logits.rows = 1;
     for (int point = RAFFLE_RAW; point <= RAFFLE_FILTERED && !status; ++point) {
         float chosen = 0, entropy = 0;
         int32_t token = -2, rank = -1;
@@ -74,11 +82,36 @@ static inline raffle_status request_compare(const request_vector *v, const reque
         raffle_report report = raffle_report_init();
         report.point = point, report.chosen = &chosen, report.rank = &rank, report.entropy = &entropy;
         result.token = &token, result.row_flags = &row_flags, result.report = &report;
-        status = raffle_sample(plan, &logits, &params, &result, &launch, error);
+        status = sample(plan, &logits, &params, &result, error);
         const request_told *t = &v->told[point];
         *same &= token == v->token && row_flags == v->row_flags && request_bits(chosen) == t->chosen &&
                  rank == t->rank && request_bits(entropy) == t->entropy;
     }
+    return status;
+}
+
+/* A plan of the CPU and its workspace. */
+typedef struct request_plan {
+    const raffle_plan *plan;
+    raffle_launch launch;
+} request_plan;
+
+static inline raffle_status request_sample_cpu(const void *plan, const raffle_logits *logits, const raffle_params *params,
+                                               const raffle_result *result, raffle_error *error) {
+    const request_plan *p = plan;
+    return raffle_sample(p->plan, logits, params, result, &p->launch, error);
+}
+
+/* The same, and writes the law. */
+static inline raffle_status request_compare(const request_vector *v, const request_memory *m, const raffle_plan *plan,
+                                            int *same, raffle_error *error) {
+    raffle_logits logits = raffle_logits_init();
+    const raffle_params params = request_params(v, m);
+    raffle_launch launch = raffle_launch_init();
+    launch.workspace = m->workspace, launch.workspace_bytes = raffle_plan_workspace(plan);
+    logits.data = m->row, logits.rows = 1;
+    const request_plan cpu = {plan, launch};
+    raffle_status status = request_compare_told(v, m, request_sample_cpu, &cpu, same, error);
     for (int log = 0; log < 2 && !status; ++log) {
         raffle_output output = raffle_output_init();
         output.data = m->value;
@@ -89,15 +122,21 @@ static inline raffle_status request_compare(const request_vector *v, const reque
     return status;
 }
 
-static inline raffle_status request_run(const request_vector *v, raffle_isa isa, int *same, raffle_error *error) {
+/* The plan that a line needs. */
+static inline raffle_plan_desc request_desc_of(const request_vector *v) {
     raffle_plan_desc desc = raffle_plan_desc_init();
-    raffle_plan *plan;
-    request_memory memory = {0};
-    desc.isa = (int32_t)isa;
     desc.dtype = v->dtype;
     desc.vocab = v->vocab;
     desc.flags = RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT;
     desc.history_max = 2 * REQUEST_LIST_MAX;
+    return desc;
+}
+
+static inline raffle_status request_run(const request_vector *v, raffle_isa isa, int *same, raffle_error *error) {
+    raffle_plan_desc desc = request_desc_of(v);
+    raffle_plan *plan;
+    request_memory memory = {0};
+    desc.isa = (int32_t)isa;
     *same = 1;
     raffle_status status = raffle_plan_create(&desc, &plan, error);
     if (status) return status;
