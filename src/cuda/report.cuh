@@ -389,7 +389,7 @@ __device__ __forceinline__ void groups_ranks(work<type> *k, const view *v, float
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const device_row row = k->row;
     float x[LANE_TOKENS];
-    if (!v->near || !row.aligned || row.allow) {
+    if (!v->near || !row_plain(row)) {
         for (int g = warp; g < k->groups; g += BLOCK_WARPS) {
             const float m = report_peak(k, v, g);
             if (!(m > least && m >= v->kept.low)) continue;
