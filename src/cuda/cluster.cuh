@@ -32,6 +32,7 @@ __device__ __forceinline__ void cluster_read(const write_args &a, const device_r
                                              int end, float4 *value, uint64_t *sums, float *peaks) {
     enum { AHEAD = 2 }; /* loads in flight; more need more registers than two blocks of a multiprocessor have */
     cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+    cluster.barrier_arrive(); /* nobody may write into a block's memory before that block has begun */
     const int lane = threadIdx.x % WARP, warps = (int)blockDim.x / WARP, blocks = (int)cluster.num_blocks();
     const int whole = (int)(row.vocab / GROUP);
     lane_raw<type> raw[AHEAD];
@@ -39,6 +40,7 @@ __device__ __forceinline__ void cluster_read(const write_args &a, const device_r
 #pragma unroll
     for (int i = 0; i < AHEAD; ++i)
         if (row.aligned && g + i * warps < end && g + i * warps < whole) raw[i] = raw_load<type>(group_at<type>(row, g + i * warps), true, lane);
+    cluster.barrier_wait();
     for (; g < end; g += AHEAD * warps) {
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
