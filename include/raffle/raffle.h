@@ -238,7 +238,7 @@ typedef struct raffle_output {
     int32_t *kept_count;      /* [rows] or NULL: how many tokens were kept, whether or not they fit the list */
 } raffle_output;
 
-#define RAFFLE_LOG 1u /* raffle_softmax: natural logarithms of the probabilities; -inf where a token is not kept. CUDA: of logits */
+#define RAFFLE_LOG 1u /* raffle_softmax: natural logarithms of the probabilities; -inf where a token is not kept */
 
 /* Writes each row's probabilities: the law that raffle_sample draws from, out of the same tickets. Without filters
  * that is softmax(logits / temperature) over the allowed tokens; with top-k, top-p or min-p the survivors share 1 and

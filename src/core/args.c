@@ -197,8 +197,6 @@ raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *
                            l->row_index             ? "row_index is set"
                            : bytes != output_bytes ? "their types differ"
                                                    : "their strides differ");
-    if (o->flags & RAFFLE_LOG && plan->desc.input == RAFFLE_PROBS && plan->desc.backend == RAFFLE_CUDA)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "output.flags has RAFFLE_LOG: on CUDA it needs logits as input");
     if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)o->data % (uintptr_t)output_bytes)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.data is not aligned to its elements, as CUDA needs it");
     made->form = o->flags & RAFFLE_LOG ? FORM_LOG : form;

@@ -50,16 +50,11 @@ RAFFLE_FN vm kept_lanes(const writing *w, vf x, int64_t i) {
     return v_mask(v_bits(above) | (v_bits(equal) & lanes));
 }
 
-/* Logarithms of the shares that weights have of the tickets; `row` is the reference of the largest. One by one: whoever
- * has probabilities rarely wants their logarithms. */
+/* log_weight, lane by lane: whoever has probabilities rarely wants their logarithms. */
 static vf v_log_weight(vf x, const ref *row, uint64_t tickets) {
     float lane[V_LANES];
     v_store(lane, x);
-    for (int i = 0; i < V_LANES; ++i) {
-        const double held = (double)lane[i] * (double)row->base * (double)row->gain * (double)(1 << TICKET_BITS);
-        const float log = held > 0.0 ? (float)natural_log(held / (double)tickets) : MINUS_INF;
-        lane[i] = log > 0.0f ? 0.0f : log;
-    }
+    for (int i = 0; i < V_LANES; ++i) lane[i] = log_weight(lane[i], row, tickets);
     return v_load_f32(lane);
 }
 

@@ -28,12 +28,16 @@ enum { READ_LIST, READ_KEPT, READ_WEIGHTS, READ_EQUALS };
 __device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.flat && fabsf(best * s.c) < 0x1p12f - 64.0f; }
 
 /* What fast.cuh keeps in shared memory. */
-enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512 };
+enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384 };
 struct alignas(16) quick { /* read 16 bytes at a time */
     union {
         float4 pieces4[QUICK_GROUPS]; /* maxima of pieces */
         struct {                      /* wide.cuh, which does not need them */
-            uint64_t inside[QUICK_GROUPS];
+            union {
+                uint32_t guess[GUESS_BINS];
+                uint32_t listed[BLOCK_WARPS * LISTED_EACH];
+                uint64_t inside[QUICK_GROUPS];
+            };
             uint32_t parts[3][BINS];
         };
     };
@@ -50,6 +54,7 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     uint64_t space[8][BLOCK_WARPS];
     uint64_t rest, amount[2];
     uint32_t list_length, count, low, kept;
+    uint32_t lists[BLOCK_WARPS]; /* lengths in `listed` */
     int32_t group, token;
 };
 

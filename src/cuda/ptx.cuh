@@ -60,4 +60,77 @@ __device__ __forceinline__ uint4 block_place() {
     return at;
 }
 
+#if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE)
+
+/* ---- clusters, and barriers in shared memory ---------------------------------------------------------------- */
+
+__device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ int cluster_rank() { /* of this block in its cluster */
+    int x;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(x));
+    return x;
+}
+__device__ __forceinline__ int cluster_blocks() {
+    int x;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(x));
+    return x;
+}
+__device__ __forceinline__ int cluster_id() {
+    int x;
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(x));
+    return x;
+}
+
+/* Every thread of a cluster arrives, and then waits for all. Orders barriers_made, and nothing else. */
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" : : : "memory"); }
+
+/* Barriers of a block by number: `count` threads in all arrive, or arrive and wait. */
+__device__ __forceinline__ void named_sync(int number, uint32_t count) {
+    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(count) : "memory");
+}
+__device__ __forceinline__ void named_arrive(int number, uint32_t count) {
+    asm volatile("bar.arrive %0, %1;" : : "r"(number), "r"(count) : "memory");
+}
+
+/* A barrier that completes when one thread has said how many bytes it expects, and they have come. */
+__device__ __forceinline__ void barrier_make(uint64_t *barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(shared_address(barrier)) : "memory");
+}
+__device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory"); }
+__device__ __forceinline__ void barrier_expect(uint64_t *barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+/* Waits for the first time it completes: for what this block has asked for, or for what other blocks store. */
+#define BARRIER_WAIT(name, scope)                                                                                      \
+    __device__ __forceinline__ void name(uint64_t *barrier) {                                                          \
+        uint32_t done = 0;                                                                                             \
+        while (!done)                                                                                                  \
+            asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.acquire." scope                                 \
+                         ".shared::cta.b64 p, [%1], 0;\n selp.u32 %0, 1, 0, p;\n}"                                     \
+                         : "=r"(done) : "r"(shared_address(barrier)) : "memory");                                      \
+    }
+BARRIER_WAIT(barrier_wait, "cta")
+BARRIER_WAIT(barrier_wait_cluster, "cluster")
+#undef BARRIER_WAIT
+
+/* Copies global memory to shared memory behind the thread's back. All is aligned to 16 bytes. */
+__device__ __forceinline__ void copy_ask(void *to, const void *from, uint32_t bytes, uint64_t *barrier) {
+    barrier_expect(barrier, bytes);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 : : "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+}
+
+/* Stores a value where block `to` of the cluster has `place`, and counts its bytes at that block's barrier. */
+__device__ __forceinline__ void store_remote(uint64_t *place, uint64_t *barrier, int to, uint64_t value) {
+    uint32_t there, counted;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(place)), "r"(to));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(shared_address(barrier)), "r"(to));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%0], %1, [%2];"
+                 : : "r"(there), "l"(value), "r"(counted) : "memory");
+}
+
+#endif
+
 #endif

@@ -2,12 +2,15 @@
  *
  * min-p knows its threshold: one more reading adds up what every group keeps, then the draw finds the group. For top-p
  *
- *   1. two thousand tokens spread over the row show about where the threshold lies: a window of values;
- *   2. a reading adds up the tickets above the window, and those in it by 256 bins: the threshold's bin is exact now;
- *   3. a reading adds up what every group has above that bin, and lists the bin, which shows the threshold itself.
+ *   1. some groups show about where the threshold lies: a window of values that holds two or three thousand tokens;
+ *   2. a reading adds up what every group has above the window, and lists the tokens inside; they show the threshold.
+ *
+ * A window that missed is moved once, and the row read again. Where that does not help, most often because many tokens are
+ * equal, a wider window is cut into 256 bins: a reading adds up the tickets of each, so the threshold's bin is known, and one
+ * more lists it.
  *
  * Sums are of whole tickets, so nothing is approximate but the guess, which only decides whether the row is done here:
- * a window that missed, or a bin that holds too many different logits, goes through cut.h. */
+ * what is not, goes through cut.h. */
 #ifndef RAFFLE_CUDA_WIDE_CUH
 #define RAFFLE_CUDA_WIDE_CUH
 
@@ -121,41 +124,169 @@ __device__ __forceinline__ wide_window wide_window_make(float low, float high) {
     return w;
 }
 
-/* Where the threshold of `target` out of `mass` tickets probably lies, by a sample of the row. */
-template <class type>
-__device__ __forceinline__ wide_window wide_guess(work<type> &k, const fast_scale &s, uint64_t target, uint64_t mass) {
-    enum { SAMPLE = 8 * BLOCK_THREADS, MARGIN = 2 };
+/* Where a threshold probably lies. */
+struct wide_guessed {
+    float middle, half; /* a window with many tokens, but not too many */
+    float width;        /* of the bins that told */
+};
+
+#define ALIKE 0.1f /* windows narrower than this part of a bin: its tokens are few different values */
+
+/* A window around a value. */
+template <class type> __device__ __forceinline__ wide_window wide_around(float middle, float half, float best) {
+    if (type::BYTES == 2) half = fmaxf(half, fabsf(middle) * 0x1p-7f); /* from one bf16 to the next */
+    return wide_window_make(middle - half, fminf(middle + half, best));
+}
+
+/* Tickets of a token of group g. */
+__device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scale &s, int g, float x) {
+    const wide_group w = wide_group_make(s, q.peak[g]);
+    return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
+}
+
+/* Picks `wanted` groups into q.list, each as often as its share of the tickets asks for. */
+template <class type> __device__ __forceinline__ void wide_sample(work<type> &k, uint64_t mass, int wanted) {
     quick &q = k.q;
-    const int64_t stride = k.row.vocab / SAMPLE;
-    /* What is 30 powers of two below the best weighs nothing in a guess. */
-    const float bottom = s.best - s.by.drop * 0.5f;
-    const wide_window all = wide_window_make(bottom, s.best);
-    const int down = (int)log2f((float)mass * SAMPLE / (float)k.row.vocab) - 30; /* the sample's tickets: about 30 bits */
-    if (threadIdx.x < BINS) q.bins[threadIdx.x] = 0;
+    const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
+    const double scale = (double)wanted / (double)mass;
+    uint64_t own = 0, unused;
+    for (int g = first; g < min(first + per, k.groups); ++g) own += q.mass[g];
+    uint64_t before = fast_before(own, q.space[4], &unused);
+    int at = min(wanted, (int)((double)before * scale + 0.5));
+    for (int g = first; g < min(first + per, k.groups); ++g) {
+        before += q.mass[g];
+        for (const int end = min(wanted, (int)((double)before * scale + 0.5)); at < end; ++at) q.list[at] = (uint32_t)g;
+    }
     __syncthreads();
-    uint32_t sum = 0;
-    float x[SAMPLE / BLOCK_THREADS];
+}
+
+/* Spreads the picked groups' units over bins of the values (low, high]. Returns how many units are above, and in the bins. */
+template <class type>
+__device__ __forceinline__ uint2 wide_spread(work<type> &k, const fast_scale &s, int groups, float low, float high, float width) {
+    quick &q = k.q;
+    const float scale = fminf(__fdividef(1.0f, width), FLT_MAX);
+    uint32_t above = 0, inside = 0;
+    for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS) q.guess[i] = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x / WARP; i < groups; i += BLOCK_WARPS) {
+        const int g = (int)q.list[i];
+        const wide_group w = wide_group_make(s, q.peak[g]);
+        const float unit = __fdividef((float)((1 << 30) / groups), (float)q.mass[g]) * (float)(1 << w.left);
+        float x[LANE_TOKENS];
+        lane_read<type>(k.row, g, threadIdx.x % WARP, x);
 #pragma unroll
-    for (int i = 0; i < SAMPLE / BLOCK_THREADS; ++i) {
-        const int64_t id = (threadIdx.x + i * BLOCK_THREADS) * stride + (threadIdx.x * 37 + i * 101) % stride;
-        x[i] = token_read_inline<type>(k.row, id);
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            if (!(x[j] > low)) continue;
+            const uint32_t share = (uint32_t)((float)wide_weight(w, x[j]) * unit);
+            if (x[j] > high) above += share;
+            else inside += share, atomicAdd(q.guess + min(GUESS_BINS - 1, (int)((x[j] - low) * scale)), share);
+        }
     }
+    const uint64_t sum = fast_sum((uint64_t)above << 32 | inside, q.space[3]); /* a barrier, too */
+    return make_uint2((uint32_t)(sum >> 32), (uint32_t)sum);
+}
+
+/* Where the threshold of `target` out of `mass` tickets probably lies, by some of the row's groups: each of them has as many
+ * units, which are spread over bins of values, and the bin that matters once more if it has very many tokens. False if it is
+ * too far below the best. */
+template <class type>
+__device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, uint64_t target, uint64_t mass, wide_guessed *guess) {
+    enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3 };
+    quick &q = k.q;
+    const int groups = max(16, min(256, k.groups / 4));
+    float low = s.best - s.by.drop * 0.5f, high = s.best; /* what is 30 powers of two below the best weighs nothing in a guess */
+    uint32_t wanted = 0, total = 0;
+    wide_sample(k, mass, groups);
+    for (int round = 0;; ++round) {
+        const float width = (high - low) * (1.0f / GUESS_BINS);
+        const uint2 units = wide_spread(k, s, groups, low, high, width);
+        if (round == 0) {
+            total = units.y;
+            wanted = max(1u, (uint32_t)((double)total * ((double)target / (double)mass)));
+        }
+        uint32_t own[OWN], of_thread = 0;
+        uint64_t unused;
+        if (threadIdx.x == 0) q.group = -1;
 #pragma unroll
-    for (int i = 0; i < SAMPLE / BLOCK_THREADS; ++i) {
-        const int64_t id = (threadIdx.x + i * BLOCK_THREADS) * stride + (threadIdx.x * 37 + i * 101) % stride;
-        const wide_group w = wide_group_make(s, q.peak[id / GROUP]);
-        if (!(x[i] > bottom) || w.empty) continue;
-        const uint64_t held = (uint64_t)wide_weight(w, x[i]) << w.left;
-        const uint32_t share = (uint32_t)min(down > 0 ? held >> down : held << -down, (uint64_t)1 << 26);
-        atomicAdd(q.bins + all.bin(x[i]), share);
-        sum += share;
+        for (int i = 0; i < OWN; ++i) of_thread += own[i] = q.guess[GUESS_BINS - 1 - (int)threadIdx.x * OWN - i]; /* the highest first */
+        uint32_t before = units.x + (uint32_t)fast_before(of_thread, q.space[5], &unused);
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            if (before < wanted && before + own[i] >= wanted) {
+                q.group = GUESS_BINS - 1 - (int)threadIdx.x * OWN - i;
+                q.rest = wanted - before;
+            }
+            before += own[i];
+        }
+        __syncthreads();
+        const int bin = q.group;
+        if (bin < 0) return false;
+        guess->width = width;
+        guess->middle = low + width * ((float)(bin + 1) - __fdividef((float)q.rest, (float)q.guess[bin]));
+        /* How many tokens there are around it, by the tickets of three bins. */
+        const float of_bins = (float)q.guess[max(bin - 1, 0)] + (float)q.guess[bin] + (float)q.guess[min(bin + 1, GUESS_BINS - 1)];
+        const float each = exp2f(guess->middle * s.by.c - (float)s.exponent + (float)(WEIGHT_BITS + TICKET_BITS) + 0.5f);
+        const float tokens = __fdividef(of_bins, (float)total) * __fdividef((float)mass, each);
+        guess->half = fminf(__fdividef(0.4f * BLOCK_WARPS * LISTED_EACH * 3.0f * width, tokens), 16.0f * width);
+        __syncthreads(); /* the bins are used again */
+        if (guess->half >= ALIKE * width || round == ROUNDS - 1) return true;
+        high = fminf(high, low + width * (float)(bin + 2));
+        low = low + width * (float)(bin - 1);
     }
-    const uint32_t total = (uint32_t)fast_sum(sum, q.space[3]); /* a barrier, too */
-    const uint32_t wanted = max(1u, (uint32_t)((double)total * ((double)target / (double)mass)));
-    uint32_t bin, inside, above;
-    if (!total || !fast_bin(q.bins, wanted, &bin, &inside, &above)) return wide_window_make(bottom, s.best);
-    const float low = all.low + __fdividef((float)bin - MARGIN, all.scale), high = all.low + __fdividef((float)bin + 1 + MARGIN, all.scale);
-    return wide_window_make(low, fminf(high, s.best));
+}
+
+/* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed, where each
+ * warp has a part of its own, [LISTED_EACH] ids; q.lists tells how many, or more. Returns the tickets above. */
+template <class type> __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window) {
+    quick &q = k.q;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    uint64_t above = 0;
+    uint32_t listed = 0; /* by the warp */
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
+    __syncthreads();
+    wide_visit(k, window.low, [&](int g, const float x[LANE_TOKENS]) {
+        const wide_group w = wide_group_make(s, q.peak[g]);
+        if (w.empty) return;
+        uint32_t inside = 0, weight[LANE_TOKENS];
+        uint64_t sum = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const bool over = x[j] > window.high;
+            float y = over ? x[j] : w.by.low; /* which weighs nothing */
+            if (!over && x[j] > window.low) inside |= 1u << j;
+            v_weights_of(&y, 1, w.by.c, w.by.c_low, w.by.magic, 1.0f, 0);
+            weight[j] = v_round(y);
+        }
+        if (w.right) {
+#pragma unroll
+            for (int j = 0; j < LANE_TOKENS; ++j) weight[j] >>= w.right;
+        }
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) sum += weight[j];
+        sum = group_sum(sum) << w.left;
+        if (lane == 0) {
+            q.mass[g] = sum;
+            above += sum;
+        }
+        for (uint32_t some = __ballot_sync(ALL_LANES, inside); some; some = __ballot_sync(ALL_LANES, inside)) {
+            const uint32_t slot = listed + (uint32_t)__popc(some & ((1u << lane) - 1));
+            if (inside && slot < LISTED_EACH)
+                q.listed[warp * LISTED_EACH + slot] = (uint32_t)lane_id<type>(k.row, g, lane, __ffs(inside) - 1);
+            inside &= inside - 1;
+            listed += (uint32_t)__popc(some);
+        }
+    });
+    if (lane == 0) q.lists[warp] = listed;
+    return fast_sum(above, q.space[6]);
+}
+
+/* Whether the lists of all warps had room. */
+__device__ __forceinline__ bool wide_listed(const quick &q) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < BLOCK_WARPS; ++i) most = max(most, q.lists[i]);
+    return most <= LISTED_EACH;
 }
 
 /* Adds tickets to a bin. 64-bit sums in shared memory are a loop, and a carry would have to be waited for, so they are
@@ -166,7 +297,25 @@ __device__ __forceinline__ void wide_add(quick &q, int bin, uint64_t tickets) {
     atomicAdd(q.parts[2] + bin, (uint32_t)(tickets >> 28));
 }
 
-/* Finds the window's bin in which the sum of tickets from above reaches the target, and the tickets above it. */
+/* The bin in which the sum of tickets from above reaches the target, and the tickets above it; false if it is not in the window,
+ * which holds `inside`. */
+__device__ __forceinline__ bool wide_bin_find(quick &q, uint64_t above, uint64_t target, int *bin, uint64_t *above_bin, uint64_t *inside) {
+    const int own = BINS - 1 - (int)threadIdx.x; /* bins from the highest down, one a thread */
+    uint64_t held = 0;
+    if (own >= 0) held = q.parts[0][own] + ((uint64_t)q.parts[1][own] << 14) + ((uint64_t)q.parts[2][own] << 28);
+    const uint64_t before = above + fast_before(held, q.space[5], inside);
+    if (above >= target || above + *inside < target) return false;
+    if (before < target && before + held >= target) {
+        q.group = own;
+        q.rest = before;
+    }
+    __syncthreads();
+    *bin = q.group;
+    *above_bin = q.rest;
+    return true;
+}
+
+/* The same by a reading of the row. */
 template <class type>
 __device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale &s, const wide_window window, uint64_t target, int *bin,
                                          uint64_t *above_bin) {
@@ -187,21 +336,8 @@ __device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale &s, con
         above += sum << w.left;
     });
     above = fast_sum(above, q.space[4]);
-    /* Bins from the highest down, one a thread. */
-    const int own = BINS - 1 - (int)threadIdx.x;
-    uint64_t held = 0;
-    if (own >= 0) held = q.parts[0][own] + ((uint64_t)q.parts[1][own] << 14) + ((uint64_t)q.parts[2][own] << 28);
     uint64_t inside;
-    const uint64_t before = above + fast_before(held, q.space[5], &inside);
-    if (above >= target || above + inside < target) return false; /* the window missed */
-    if (before < target && before + held >= target) {
-        q.group = own;
-        q.rest = before;
-    }
-    __syncthreads();
-    *bin = q.group;
-    *above_bin = q.rest;
-    return true;
+    return wide_bin_find(q, above, target, bin, above_bin, &inside);
 }
 
 /* The third reading: what every group has above a bin of the window into q.mass, what it has inside into q.inside, and
@@ -246,9 +382,113 @@ template <class type> __device__ __forceinline__ void wide_split(work<type> &k, 
     __syncthreads();
 }
 
+/* The threshold among `count` candidates that lie in one bin, above which are `above` tickets. */
+__device__ __forceinline__ float wide_threshold(quick &q, uint32_t count, uint32_t least, uint32_t most, const fast_scale &s, uint64_t above,
+                                                uint64_t target) {
+    if (least == most) return float_of_order(least); /* all of them stay */
+    uint64_t unused;
+    __syncthreads();
+    fast_sort(q, count, float_of_order(least), float_of_order(most), s);
+    const uint32_t at = 2 * threadIdx.x;
+    const uint64_t held[2] = {at < count ? q.tickets[at] : 0, at + 1 < count ? q.tickets[at + 1] : 0};
+    const uint64_t before = above + fast_before(held[0] + held[1], q.space[7], &unused);
+    const uint64_t with[2] = {before + held[0], before + held[0] + held[1]};
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+        if (with[i] >= target && with[i] - held[i] < target) q.low = q.sorted[at + i];
+    __syncthreads();
+    return float_of_order(q.low);
+}
+
+/* Finds the threshold among the listed tokens and adds what stays of them to q.mass; gives the mass of all that stays. False
+ * if it is not among them, with where to look instead: NaN if that is not known. */
+template <class type>
+__device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, const wide_window window, uint64_t above, uint64_t target,
+                                          float *threshold, uint64_t *total) {
+    enum { OWN = LISTED_EACH / WARP }; /* a warp's lanes take the tokens that it has listed */
+    quick &q = k.q;
+    const uint32_t *const own = q.listed + threadIdx.x / WARP * LISTED_EACH + threadIdx.x % WARP;
+    const uint32_t listed = q.lists[threadIdx.x / WARP];
+    float x[OWN];
+    if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i)
+        x[i] = threadIdx.x % WARP + i * WARP < listed ? token_read_inline<type>(k.row, own[i * WARP]) : MINUS_INF;
+    if (threadIdx.x == 0) q.count = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < OWN; ++i)
+        if (x[i] > window.low) wide_add(q, window.bin(x[i]), wide_tickets(q, s, own[i * WARP] / GROUP, x[i]));
+    __syncthreads();
+    int bin;
+    uint64_t above_bin, inside;
+    if (!wide_bin_find(q, above, target, &bin, &above_bin, &inside)) {
+        /* As far from the window's upper end as its density tells, but not further than to its neighbours. */
+        const float breadth = window.high - window.low, by = ((float)above - (float)target) * (breadth / (float)inside);
+        *threshold = inside ? window.high + fmaxf(-1.5f * breadth, fminf(by, 0.5f * breadth)) : __int_as_float(0x7fffffff);
+        return false;
+    }
+    uint32_t least = 0xffffffffu, most = 0;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+        if (!(x[i] > window.low) || window.bin(x[i]) != bin) continue;
+        least = min(least, order_of(x[i]));
+        most = max(most, order_of(x[i]));
+        const uint32_t slot = atomicAdd(&q.count, 1u);
+        if (slot >= CANDIDATES) continue;
+        q.order[slot] = order_of(x[i]);
+        q.id[slot] = (int32_t)own[i * WARP];
+    }
+    fast_range(&least, &most, q.space[6]);
+    const uint32_t count = q.count;
+    if (least != most && count > CANDIDATES) {
+        *threshold = __int_as_float(0x7fffffff);
+        return false;
+    }
+    *threshold = wide_threshold(q, count, least, most, s, above_bin, target);
+    uint64_t kept = 0;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+        if (!(x[i] >= *threshold)) continue;
+        const int g = (int)(own[i * WARP] / GROUP);
+        const uint64_t held = wide_tickets(q, s, g, x[i]);
+        kept += held;
+        atomicAdd((unsigned long long *)q.mass + g, (unsigned long long)held);
+    }
+    *total = above + fast_sum(kept, q.space[3]);
+    return true;
+}
+
+/* The threshold by bins of the window, for rows of which a list would be too long: two readings. */
+template <class type>
+__device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s, const wide_window window, uint64_t target, float *threshold,
+                                             uint64_t *total) {
+    quick &q = k.q;
+    int bin;
+    uint64_t above, own = 0;
+    if (!wide_bin(k, s, window, target, &bin, &above)) return false;
+    wide_split(k, s, window, bin);
+    const uint32_t count = q.count, least = q.low, most = q.kept;
+    if (least != most && count > CANDIDATES) return false;
+    *threshold = wide_threshold(q, count, least, most, s, above, target);
+    if (least == most) {
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) own += q.mass[g] += q.inside[g];
+        *total = fast_sum(own, q.space[3]);
+        return true;
+    }
+    for (uint32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) {
+        if (q.sorted[i] < order_of(*threshold)) continue;
+        own += q.tickets[i];
+        atomicAdd((unsigned long long *)q.mass + q.sorted_id[i] / GROUP, (unsigned long long)q.tickets[i]);
+    }
+    *total = above + fast_sum(own, q.space[3]);
+    return true;
+}
+
 /* A row that fast_filtered has given up: its maxima are in shared memory, and for top-p its groups' tickets. Leaves q.token;
  * false if this cannot finish it either. */
 template <class type> static __device__ __noinline__ bool wide_finish(work<type> *shared_k, float best) {
+    enum { TRIES = 2 };
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     quick &q = k.q;
@@ -256,51 +496,32 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     fast_scale s;
     if (!fast_scale_make(k.by, best, &s)) return false;
     if (r.top_k || r.min_p_last || (r.top_p && r.min_p_first)) return false;
+    float threshold = 0.0f;
+    uint64_t mass = 0, total;
     if (!r.top_p) {
-        const float low = min_p_low(&k.params, k.min_p_reach, best);
-        const uint64_t total = wide_kept(k, s, low);
-        wide_draw(k, s, low, total);
+        threshold = min_p_low(&k.params, k.min_p_reach, best);
+        total = wide_kept(k, s, threshold);
+        wide_draw(k, s, threshold, total);
         return true;
     }
-    if (k.row.vocab < 8 * BLOCK_THREADS) return false;
-    uint64_t mass = 0, above, total;
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g]; /* tickets already */
     mass = fast_sum(mass, q.space[2]);
     const uint64_t target = share_of(k.params.top_p, mass);
-    const wide_window window = wide_guess(k, s, target, mass);
-    int bin;
-    if (!wide_bin(k, s, window, target, &bin, &above)) return false;
-    wide_split(k, s, window, bin);
-    const uint32_t count = q.count, least = q.low, most = q.kept;
-    float threshold = float_of_order(least);
-    if (least == most) { /* one value: all of it stays */
-        uint64_t own = 0;
-        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) own += q.mass[g] += q.inside[g];
-        total = fast_sum(own, q.space[3]);
-    } else if (count > CANDIDATES) {
-        return false;
-    } else {
+    wide_guessed guess;
+    if (!wide_guess(k, s, target, mass, &guess)) return false;
+    bool done = false;
+    threshold = guess.middle;
+    const bool alike = guess.half < ALIKE * guess.width; /* a list of equals would be too long */
+#pragma unroll 1
+    for (int i = 0; i < TRIES && !alike && !done && threshold == threshold; ++i) {
+        const wide_window window = wide_around<type>(threshold, guess.half, s.best);
+        const uint64_t above = wide_list(k, s, window);
+        if (!wide_listed(q)) break;
+        done = wide_pick(k, s, window, above, target, &threshold, &total);
         __syncthreads();
-        fast_sort(q, count, threshold, float_of_order(most), s);
-        const uint32_t at = 2 * threadIdx.x;
-        const uint64_t held[2] = {at < count ? q.tickets[at] : 0, at + 1 < count ? q.tickets[at + 1] : 0};
-        const uint64_t before = above + fast_before(held[0] + held[1], q.space[7], &total);
-        const uint64_t with[2] = {before + held[0], before + held[0] + held[1]};
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-            if (with[i] >= target && with[i] - held[i] < target) q.low = q.sorted[at + i];
-        __syncthreads();
-        const uint32_t low = q.low;
-        threshold = float_of_order(low);
-        uint64_t kept = 0;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            if (at + i >= count || q.sorted[at + i] < low) continue;
-            kept += held[i];
-            atomicAdd((unsigned long long *)q.mass + q.sorted_id[at + i] / GROUP, (unsigned long long)held[i]);
-        }
-        total = above + fast_sum(kept, q.space[3]);
     }
+    const wide_window window = wide_window_make(guess.middle - 8.0f * guess.width, fminf(guess.middle + 8.0f * guess.width, best));
+    if (!done && !wide_by_bins(k, s, window, target, &threshold, &total)) return false;
     __syncthreads();
     wide_draw(k, s, threshold, total);
     return true;

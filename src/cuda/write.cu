@@ -68,11 +68,7 @@ static cudaError_t launch(write_function kernel, dim3 grid, write_args *a, cudaS
 
 /* ---- one launch, where a cluster's shared memory holds a row ------------------------------------------------ */
 
-enum {
-    CLUSTER_MOST = 16,        /* blocks; more than 8 must be asked for */
-    CLUSTER_MEMORY = 224 << 10, /* bytes of shared memory a block can have, less what is not dynamic */
-    CLUSTER_SHARED = 104 << 10  /* so that a multiprocessor holds two */
-};
+enum { CLUSTER_MEMORY = 222 << 10 }; /* bytes of shared memory a block can have, less what is not dynamic */
 
 cudaError_t write_prepare(const raffle_plan_desc *desc, int major) {
     if (major < 9) return cudaSuccess;
@@ -82,29 +78,48 @@ cudaError_t write_prepare(const raffle_plan_desc *desc, int major) {
     return code;
 }
 
-/* Blocks for each row: enough to hold it twice on a multiprocessor; more where there are few rows, while every warp has a
- * group. 0: not possible. */
-static int cluster_choose(const write_args *a, int processors) {
-    int blocks = 1;
-    while (blocks < CLUSTER_MOST && cluster_memory((a->groups + blocks - 1) / blocks, a->groups) > CLUSTER_SHARED) blocks *= 2;
-    while (blocks < CLUSTER_MOST && a->rows * blocks * 2 <= processors && a->groups > blocks * WARP) blocks *= 2;
-    return cluster_memory((a->groups + blocks - 1) / blocks, a->groups) <= CLUSTER_MEMORY ? blocks : 0;
+/* How a row is spread: blocks of a cluster, warps of a block, groups of a warp. */
+struct cluster_shape {
+    int blocks, warps, per;
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t parts_of(int64_t all, int64_t each) { return (all + each - 1) / each; }
+
+/* Found by trying (dev/cuda). Many rows: blocks of 12 warps with at most 6 groups each, so that a multiprocessor holds three. Fewer: as
+ * many blocks a row as leave none waiting. A handful: as many as there can be. False if a row does not fit. */
+static bool cluster_choose(const write_args *a, int processors, int most, cluster_shape *c) {
+    enum { MANY_WARPS = 12, MANY_PER = 6 };
+    const int64_t groups = a->groups, at_once = (int64_t)processors * 5 / 3; /* blocks that start together, whatever their clusters */
+    int64_t blocks = least(most, parts_of(groups, MANY_WARPS * MANY_PER)), warps = MANY_WARPS;
+    if (a->rows <= 8) {
+        blocks = least(most, parts_of(groups, 8));
+        warps = parts_of(parts_of(groups, blocks), 4);
+        if (warps < 8) warps = 8;
+    } else if (a->rows * blocks < at_once) {
+        blocks = least(least(most, parts_of(groups, 8)), at_once / a->rows);
+        warps = parts_of(parts_of(groups, blocks), 2);
+        if (warps > MANY_WARPS) warps = MANY_WARPS;
+    }
+    c->blocks = (int)blocks;
+    c->warps = (int)least(least(warps, CLUSTER_WARPS), parts_of(groups, blocks));
+    c->per = (int)parts_of(groups, blocks * c->warps);
+    return c->per <= WARP && cluster_memory(c->warps, c->per) <= CLUSTER_MEMORY;
 }
 
-static cudaError_t cluster_launch(cluster_function kernel, write_args *a, int blocks, int processors, cudaStream_t stream) {
-    const int each = (a->groups + blocks - 1) / blocks;
+static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, cudaStream_t stream) {
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)blocks;
+    attribute.val.clusterDim.x = (unsigned)c.blocks;
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(a->rows * blocks));
-    config.blockDim = dim3(a->rows * blocks <= processors ? 1024 : 512);
-    config.dynamicSmemBytes = cluster_memory(each, a->groups);
+    config.gridDim = dim3((unsigned)(a->rows * c.blocks));
+    config.blockDim = dim3((unsigned)(c.warps * WARP));
+    config.dynamicSmemBytes = cluster_memory(c.warps, c.per);
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, *a, each);
+    return cudaLaunchKernelEx(&config, kernel, *a, c.per);
 }
 
 /* ---- the call -------------------------------------------------------------------------------------------------- */
@@ -119,15 +134,16 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(plan->desc.device);
-    int processors = 1, clusters = 0;
+    int processors = 1, clusters = 0, major = 0;
     cudaError_t code = guard.code;
     if (code == cudaSuccess) code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, plan->desc.device);
     if (code == cudaSuccess) code = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, plan->desc.device);
+    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, plan->desc.device);
     if (code != cudaSuccess) return device_fail(error, "choosing the GPU", code);
     const bool simple = a.data && a.form != FORM_LOGIT && !a.filters && !a.kept && !a.list && !a.count;
-    const int blocks = clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST ? cluster_choose(&a, processors) : 0;
-    if (blocks) {
-        code = cluster_launch(k.cluster, &a, blocks, processors, call->launch.stream);
+    cluster_shape shape;
+    if (clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST && cluster_choose(&a, processors, major == 9 ? CLUSTER_MOST : CLUSTER_USUAL, &shape)) {
+        code = cluster_launch(k.cluster, &a, shape, call->launch.stream);
         return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     }
     /* As many blocks a row as it has work for, and no more than fill the GPU. */

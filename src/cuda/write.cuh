@@ -51,7 +51,7 @@ struct write_args {
 };
 
 typedef void (*write_function)(write_args);
-typedef void (*cluster_function)(write_args, int each);
+typedef void (*cluster_function)(write_args, int per);
 struct write_kernels {
     write_function records, verdicts, write, list;
     cluster_function cluster;
@@ -141,52 +141,54 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_k
 
 /* ---- verdicts ---------------------------------------------------------------------------------------- */
 
-/* What an unfiltered row keeps, out of its records: by all threads of a block, the same to all. peak(g) and mass(g)
- * give the records. */
 struct verdict_space {
-    uint64_t of_warp[32];
-    uint64_t best;
-    uint64_t mass;
+    uint64_t of_warp[BLOCK_WARPS];
     uint32_t nan;
 };
-template <class peaks, class masses>
-__device__ __forceinline__ verdict verdict_of(int groups, const row_params &p, const scale &by, peaks peak, masses mass,
-                                              verdict_space *s) {
-    const int warp = threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
+
+/* What an unfiltered row keeps, out of its records: by all threads of a block, the same to all. */
+__device__ __forceinline__ verdict verdict_whole(int groups, float temperature, const float *peaks, const uint64_t *masses, verdict_space *s) {
+    const int warp = threadIdx.x / WARP;
     uint64_t most = 0;
-    for (int g = threadIdx.x; g < groups; g += blockDim.x) most = max(most, (uint64_t)order_of(peak(g)) << 32 | (uint32_t)~g);
+    for (int g = threadIdx.x; g < groups; g += BLOCK_THREADS) most = max(most, token_key(peaks[g], g));
     const uint32_t key = warp_max((uint32_t)(most >> 32)), last = warp_max((uint32_t)(most >> 32) == key ? (uint32_t)most : 0);
     if (threadIdx.x % WARP == 0) s->of_warp[warp] = (uint64_t)key << 32 | last;
     if (threadIdx.x == 0) s->nan = 0;
     __syncthreads();
     most = 0;
-    for (int i = 0; i < warps; ++i) most = max(most, s->of_warp[i]);
+    for (int i = 0; i < BLOCK_WARPS; ++i) most = max(most, s->of_warp[i]);
     __syncthreads();
     verdict v;
-    v.best = float_of_order((uint32_t)(most >> 32));
-    v.first = (int)~(uint32_t)most;
-    v.only = p.temperature < GREEDY_BELOW && p.temperature != LINEAR_TEMPERATURE;
+    v.best = key_logit(most);
+    v.first = key_token(most);
+    v.only = temperature < GREEDY_BELOW && temperature != LINEAR_TEMPERATURE;
     v.kept = cut_from(v.best == MINUS_INF ? PLUS_INF : v.only ? v.best : -FLT_MAX);
     v.flags = v.best == PLUS_INF ? RULE_ROW_INF : v.best == MINUS_INF ? RULE_ROW_EMPTY : 0;
-    uint64_t sum = 0;
-    bool nan = false;
+    const scale by = scale_make(v.only ? 1.0f : temperature);
     const ref row = ref_any(by, v.best);
-    for (int g = threadIdx.x; g < groups; g += blockDim.x) {
-        const float m = peak(g);
-        const uint64_t record = mass(g);
-        nan |= record >> 63;
+    uint64_t sum = 0;
+    for (int g = threadIdx.x; g < groups; g += BLOCK_THREADS) {
+        const float m = peaks[g];
+        const uint64_t record = masses[g];
+        if (record >> 63) s->nan = 1;
         if (v.only || m == MINUS_INF) continue;
         const ref f = ref_any(by, m);
         sum += tickets_of(record & ~MASS_NAN, ref_below(&row, v.best, &f, m));
     }
     sum = warp_add_wide(sum);
-    if (nan) s->nan = 1;
     if (threadIdx.x % WARP == 0) s->of_warp[warp] = sum;
     __syncthreads();
     v.mass = 0;
-    for (int i = 0; i < warps; ++i) v.mass += s->of_warp[i];
+    for (int i = 0; i < BLOCK_WARPS; ++i) v.mass += s->of_warp[i];
     if (s->nan) v.flags |= RULE_ROW_NAN;
     return v;
+}
+
+/* What a row keeps: made by verdict_kernel if there are filters. */
+__device__ __forceinline__ verdict verdict_of(const write_args &a, int64_t row, const row_params &p, bool valid, verdict_space *s) {
+    if (!valid) return verdict();
+    if (a.filters) return a.verdicts[row];
+    return verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------- */
@@ -194,7 +196,6 @@ __device__ __forceinline__ verdict verdict_of(int groups, const row_params &p, c
 /* How a row's tokens become what is written; in shared memory, made by one thread. */
 struct writing {
     verdict v;
-    row_params params;
     scale by;
     ref row;
     portion best_portion;
@@ -206,8 +207,7 @@ struct writing {
 __device__ __forceinline__ void writing_make(writing *w, const write_args &a, const row_params &p, const verdict &v, bool valid) {
     w->valid = valid;
     w->v = v;
-    w->params = p;
-    w->nothing = a.form == FORM_PROBABILITY || a.unset == LINEAR_TEMPERATURE ? 0.0f : MINUS_INF;
+    w->nothing = a.form == FORM_PROBABILITY || (a.form == FORM_LOGIT && a.unset == LINEAR_TEMPERATURE) ? 0.0f : MINUS_INF;
     if (!valid || v.only || v.best == MINUS_INF) return;
     w->by = scale_make(p.temperature);
     w->row = ref_make(w->by, v.best);
@@ -242,7 +242,7 @@ __device__ __forceinline__ uint32_t lane_kept(const device_row &row, int g, int 
 __device__ __forceinline__ float value_of(const writing &w, int form, float x) {
     if (form == FORM_LOGIT) return x;
     if (w.v.only) return form == FORM_LOG ? 0.0f : 1.0f;
-    return v_log_kept(x, &w.row, &w.line);
+    return w.row.kind == REF_LINEAR ? log_weight(x, &w.row, w.v.mass) : v_log_kept(x, &w.row, &w.line);
 }
 
 /* The mask of a group: 256 bits from the lanes' eight. */
@@ -318,15 +318,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) write_ker
         row_params p;
         const bool valid = write_params(a, row, &p);
         const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
-        const uint64_t *masses = a.mass + row * a.groups;
-        verdict v = verdict();
-        if (valid && a.filters) {
-            v = a.verdicts[row];
-        } else if (valid) {
-            const bool greedy = p.temperature < GREEDY_BELOW && p.temperature != LINEAR_TEMPERATURE;
-            const scale by = scale_make(greedy ? 1.0f : p.temperature);
-            v = verdict_of(a.groups, p, by, [&](int g) { return peaks[g]; }, [&](int g) { return masses[g]; }, &space);
-        }
+        const verdict v = verdict_of(a, row, p, valid, &space);
         if (threadIdx.x == 0) {
             writing_make(&w, a, p, v, valid);
             if (a.row_flags && blockIdx.x == 0) a.row_flags[row] = valid ? v.flags : RAFFLE_ROW_ARGUMENT;
@@ -352,16 +344,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         row_params p;
         const bool valid = write_params(a, row, &p);
-        const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
-        const uint64_t *masses = a.mass + row * a.groups;
-        verdict v = verdict();
-        if (valid && a.filters) {
-            v = a.verdicts[row];
-        } else if (valid) {
-            const bool greedy = p.temperature < GREEDY_BELOW && p.temperature != LINEAR_TEMPERATURE;
-            const scale by = scale_make(greedy ? 1.0f : p.temperature);
-            v = verdict_of(a.groups, p, by, [&](int g) { return peaks[g]; }, [&](int g) { return masses[g]; }, &space);
-        }
+        const verdict v = verdict_of(a, row, p, valid, &space);
         const device_row r = valid ? write_row<type>(a, row) : device_row();
         int64_t total = 0;
         for (int first = 0; valid && first < a.groups; first += BLOCK_WARPS) { /* a token of each lane at a time: in order */

@@ -60,6 +60,30 @@ RAFFLE_FN vf v_portion(vf weight, const portion *p) {
     return v_select(some, share, v_set(0.0f));
 }
 
+/* Where no probability is small, two operations are enough. That is so if no weight of a group is below NEAR_WEIGHT and the
+ * group lies at most portion_reach below the best: then none of the numbers on the way is subnormal, and a power of
+ * two taken out of the factors beforehand leaves every digit where it was. */
+#define NEAR_WEIGHT 0x1p-9f
+
+/* A group with maximum m that has no token below this has no weight below that: under a PLAIN and under a LINEAR reference. */
+RAFFLE_FN float near_low(scale s, float m) { return s.linear ? m * 0x1p-39f : m - s.drop * 0.66f; }
+
+RAFFLE_FN uint32_t portion_reach(const portion *p) {
+    const int32_t low = (int32_t)(bits_of(p->factor_low) >> 23 & 0xff) - 127; /* its power of two; -127: it is 0 */
+    return low == -127 || low > -25 ? 60 : (uint32_t)(low + 85);
+}
+
+RAFFLE_FN portion portion_near(portion p, uint32_t distance) {
+    const float power = float_of((127 - WEIGHT_BITS - distance) << 23);
+    p.factor = p.factor * power;
+    p.factor_low = p.factor_low * power;
+    return p;
+}
+
+RAFFLE_FN vf v_portion_near(vf weight, const portion *p) {
+    return v_fma(weight, v_set(p->factor), v_mul(weight, v_set(p->factor_low)));
+}
+
 /* ---- logarithms ------------------------------------------------------------------------------------ */
 
 /* ln p = (x - M) / T - ln(sum of exp((x - M) / T)), M the row's largest logit: a line in x - M. */
@@ -100,6 +124,13 @@ RAFFLE_FN vf v_log(vf x, const log_line *l) {
 RAFFLE_FN vf v_log_kept(vf x, const ref *row, const log_line *line) {
     if (row->kind != REF_STEP) return v_log(x, line);
     return v_select(v_ge(x, v_set(row->base)), v_set(0.0f - line->level), v_set(MINUS_INF));
+}
+
+/* The logarithm of the share that a weight x has of the mass, under LINEAR; `row` is the reference of the largest weight. */
+RAFFLE_FN float log_weight(float x, const ref *row, uint64_t mass) {
+    const double held = (double)x * (double)row->base * (double)row->gain * (double)(1 << TICKET_BITS);
+    const float log = held > 0.0 ? (float)natural_log(held / (double)mass) : MINUS_INF;
+    return log > 0.0f ? 0.0f : log;
 }
 
 /* ---- entropy --------------------------------------------------------------------------------------- */

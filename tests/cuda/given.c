@@ -1,41 +1,7 @@
 /* given.c - tokens from rows of probabilities, and from rows shared by several results: the GPU's are the CPU's. */
 #include "match.h"
 
-#include "../common/weight_rows.h"
-
 static long rows_checked;
-
-/* A match whose plans take probabilities. */
-static match *match_probs(int dtype, int64_t vocab, int64_t rows_max) {
-    match *m = match_make(dtype, vocab, rows_max);
-    raffle_plan_destroy(m->cpu);
-    raffle_plan_destroy(m->gpu);
-    raffle_plan_desc desc = raffle_plan_desc_init();
-    desc.dtype = dtype;
-    desc.vocab = vocab;
-    desc.input = RAFFLE_PROBS;
-    MUST(raffle_plan_create(&desc, &m->cpu, &must_error));
-    desc.backend = RAFFLE_CUDA;
-    desc.rows_max = rows_max;
-    MUST(raffle_plan_create(&desc, &m->gpu, &must_error));
-    CHECK(raffle_plan_workspace(m->gpu) == m->space_bytes, "the workspace of a plan for probabilities is another");
-    return m;
-}
-
-static void fill_some(void *given, int member, int members) {
-    const match *m = (const match *)given;
-    for (int64_t i = member; i < m->rows; i += members)
-        for (int64_t t = 0; t < m->vocab; ++t)
-            vector_store(match_row(m, i), m->dtype, t, float_bits(weight_at(m->kind[i], m->row_seed[i], m->vocab, t)));
-}
-
-static void fill_weights(match *m, test_random *r) {
-    for (int64_t i = 0; i < m->rows; ++i) {
-        m->kind[i] = weight_kinds[random_below(r, WEIGHT_KINDS)];
-        m->row_seed[i] = random_bits(r) >> 40;
-    }
-    crew_run(fill_some, m);
-}
 
 static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
     if (gpu_quick() && vocab > 5000) SKIP("RAFFLE_TEST_QUICK: small vocabularies only");
@@ -45,7 +11,7 @@ static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
         match *m = match_probs(dtype, vocab, rows);
         for (int64_t n = 0; n < rounds && !match_hopeless(); ++n) {
             match_layout(m, n % 2 ? rows : 1 + random_below(&r, rows), n % 3 == 2 ? vocab + 3 : (vocab + 7) / 8 * 8, n % 3 == 2 ? 1 : 0, n % 5 == 4);
-            fill_weights(m, &r);
+            match_fill_weights(m, &r);
             match_send_rows(m);
             m->has = HAS_TOP_P | HAS_MIN_P | HAS_TOP_K | HAS_FLAGS | (n % 4 == 1 ? HAS_ALLOW : 0);
             if (n % 4 == 3) m->has = HAS_FLAGS;
@@ -116,7 +82,7 @@ static void by_index(int probs, int dtype) {
     int32_t index[RESULTS], *device_index = (int32_t *)gpu_alloc(sizeof index);
     for (int n = 0; n < 12 && !match_hopeless(); ++n) {
         match_layout(m, DATA, vocab, 0, 0);
-        if (probs) fill_weights(m, &r);
+        if (probs) match_fill_weights(m, &r);
         else match_fill_any(m, &r);
         match_send_rows(m);
         m->has = HAS_TOP_P | HAS_MIN_P | HAS_TOP_K | HAS_FLAGS | (probs ? 0 : HAS_TEMPERATURE);

@@ -6,6 +6,7 @@
 
 #include "../common/batch.h"
 #include "../common/pick.h"
+#include "../common/weight_rows.h"
 
 enum { ROWS_MAX = 8704, ROWS_GUARD = 64, SPACE_GUARD = 4096, POISON = 0x5a, STOP_AFTER = 20 };
 
@@ -28,7 +29,7 @@ enum { HAS_FLAGS = 64 }; /* of the results: row_flags */
 enum { HAS_USUAL = HAS_TEMPERATURE | HAS_TOP_P | HAS_MIN_P | HAS_TOP_K | HAS_FLAGS };
 
 typedef struct match {
-    int dtype;
+    int dtype, input; /* input: raffle_input */
     int64_t vocab, rows_max;
     raffle_plan *cpu, *gpu;
     void *cpu_space[CREW_MAX];
@@ -56,16 +57,18 @@ typedef struct match {
 /* ---- plans ---- */
 
 /* plan_flags: RAFFLE_PLAN_REPORT ... */
-static inline match *match_make_for(int dtype, int64_t vocab, int64_t rows_max, int plan_flags) {
+static inline match *match_make_of(int dtype, int64_t vocab, int64_t rows_max, int plan_flags, int input) {
     match *m = (match *)calloc(1, sizeof *m);
     if (!m) abort();
     m->dtype = dtype;
+    m->input = input;
     m->vocab = vocab;
     m->rows_max = rows_max;
     raffle_plan_desc desc = raffle_plan_desc_init();
     desc.dtype = dtype;
     desc.vocab = vocab;
     desc.flags = plan_flags;
+    desc.input = input;
     MUST(raffle_plan_create(&desc, &m->cpu, &must_error));
     desc.backend = RAFFLE_CUDA;
     desc.rows_max = rows_max;
@@ -86,7 +89,12 @@ static inline match *match_make_for(int dtype, int64_t vocab, int64_t rows_max, 
     return m;
 }
 
+static inline match *match_make_for(int dtype, int64_t vocab, int64_t rows_max, int plan_flags) {
+    return match_make_of(dtype, vocab, rows_max, plan_flags, RAFFLE_LOGITS);
+}
 static inline match *match_make(int dtype, int64_t vocab, int64_t rows_max) { return match_make_for(dtype, vocab, rows_max, 0); }
+/* Rows are probabilities: see match_fill_weights. */
+static inline match *match_probs(int dtype, int64_t vocab, int64_t rows_max) { return match_make_of(dtype, vocab, rows_max, 0, RAFFLE_PROBS); }
 
 static inline void match_drop_rows(match *m) {
     free(m->host);
@@ -150,6 +158,22 @@ static inline void match_fill_any(match *m, test_random *r) {
         m->row_seed[i] = random_bits(r) >> 40;
     }
     match_fill(m);
+}
+
+static inline void match_weights_part(void *given, int member, int members) {
+    const match *m = (const match *)given;
+    for (int64_t i = member; i < m->rows; i += members)
+        for (int64_t t = 0; t < m->vocab; ++t)
+            vector_store(match_row(m, i), m->dtype, t, float_bits(weight_at(m->kind[i], m->row_seed[i], m->vocab, t)));
+}
+
+/* Rows of probabilities and other weights. */
+static inline void match_fill_weights(match *m, test_random *r) {
+    for (int64_t i = 0; i < m->rows; ++i) {
+        m->kind[i] = weight_kinds[random_below(r, WEIGHT_KINDS)];
+        m->row_seed[i] = random_bits(r) >> 40;
+    }
+    crew_run(match_weights_part, m);
 }
 
 /* Rows of every kind, laid out in one of these ways. */

@@ -146,7 +146,7 @@ static void compare(const match *m, written *w, const char *how) {
 /* One batch with fresh parameters, in one form. */
 static void round_run(match *m, test_random *r, int filters, int sets, const char *how) {
     m->flags = pick_flags(r);
-    m->has = HAS_TEMPERATURE | HAS_FLAGS | (filters ? HAS_TOP_P | HAS_MIN_P | HAS_TOP_K : 0);
+    m->has = (m->input == RAFFLE_PROBS ? 0 : HAS_TEMPERATURE) | HAS_FLAGS | (filters ? HAS_TOP_P | HAS_MIN_P | HAS_TOP_K : 0);
     m->slots = m->rows;
     if (random_below(r, 3) == 0) {
         m->has |= HAS_SLOT;
@@ -167,17 +167,18 @@ static void round_run(match *m, test_random *r, int filters, int sets, const cha
     written_free(&w);
 }
 
-static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
+static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds, int input) {
     if (gpu_quick() && vocab > 5000) SKIP("RAFFLE_TEST_QUICK: small vocabularies only");
     if (gpu_quick()) rows = rows < 16 ? rows : 16, rounds = 2;
     for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
         test_random r = {(uint64_t)(vocab * 3 + dtype)};
-        match *m = match_make(dtype, vocab, rows);
+        match *m = match_make_of(dtype, vocab, rows, 0, input);
         for (int64_t n = 0; n < rounds && !match_hopeless(); ++n) {
             int odd = n % 3 == 2;
             match_layout(m, n % 2 ? rows : 1 + random_below(&r, rows), odd ? vocab + 1 + random_below(&r, 9) : (vocab + 7) / 8 * 8,
                          odd ? random_below(&r, 8) : 0, n % 5 == 4);
-            match_fill_any(m, &r);
+            if (input == RAFFLE_PROBS) match_fill_weights(m, &r);
+            else match_fill_any(m, &r);
             match_send_rows(m);
             round_run(m, &r, 0, 0, "softmax alone");
             round_run(m, &r, 0, 1, "softmax with sets");
@@ -191,7 +192,7 @@ static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
 #define VOCAB(n, rows, rounds)                                                                                         \
     TEST(vocab_##n) {                                                                                                  \
         NEED_GPU();                                                                                                    \
-        equal_vocab(n, rows, rounds);                                                                                  \
+        equal_vocab(n, rows, rounds, RAFFLE_LOGITS);                                                                   \
     }
 VOCAB(1, 64, 6)
 VOCAB(2, 64, 6)
@@ -204,6 +205,17 @@ VOCAB(32000, 48, 10)
 VOCAB(128256, 16, 8)
 VOCAB(262144, 8, 6)
 VOCAB(2097152, 2, 3)
+
+/* The same of rows that are probabilities. */
+#define WEIGHTS(n, rows, rounds)                                                                                       \
+    TEST(weights_##n) {                                                                                                \
+        NEED_GPU();                                                                                                    \
+        equal_vocab(n, rows, rounds, RAFFLE_PROBS);                                                                    \
+    }
+WEIGHTS(1, 64, 6)
+WEIGHTS(257, 64, 8)
+WEIGHTS(4097, 128, 12)
+WEIGHTS(32000, 48, 10)
 
 /* Every number of rows has its own way of being spread over the GPU. */
 TEST(many_shapes) {
@@ -354,6 +366,10 @@ int main(void) {
     RUN(vocab_128256);
     RUN(vocab_262144);
     RUN(vocab_2097152);
+    RUN(weights_1);
+    RUN(weights_257);
+    RUN(weights_4097);
+    RUN(weights_32000);
     RUN(many_shapes);
     RUN(in_place);
     RUN(index_and_bad_rows);

@@ -6,6 +6,7 @@
 #include "vec_one.h"
 
 #include "order.h"
+#include "probability.h"
 #include "weigh.h"
 
 static float any_temperature(test_random *r) {
@@ -162,6 +163,45 @@ TEST(tickets) {
     }
 }
 
+/* The short way to a probability gives the bits of the long one, as far as it claims to reach. */
+TEST(near_portions) {
+    test_random r = {7};
+    int64_t amount = test_amount(300000);
+    uint32_t shortest = 60;
+    for (int i = 0; i < amount; ++i) {
+        uint64_t mass = (1ull << 41) + (random_bits(&r) >> 1 >> random_below(&r, 63)); /* what a row's best token holds, and more */
+        if (i % 8 == 0) mass = 1ull << (41 + random_below(&r, 23));
+        if (i % 8 == 1) mass = 0x1p41 / (double)bits_float(0x3f800000u - (uint32_t)random_below(&r, 1 << 24)) + (double)random_below(&r, 3); /* next to where factor_low is 0 */
+        const portion best = portion_make(mass);
+        const uint32_t reach = portion_reach(&best), distance = i % 4 ? (uint32_t)random_below(&r, reach + 1) : reach;
+        const portion below = portion_below(best, distance), near = portion_near(best, distance);
+        shortest = reach < shortest ? reach : shortest;
+        for (int n = 0; n < 16; ++n) {
+            const float weight = n ? bits_float(float_bits(NEAR_WEIGHT) + (uint32_t)random_below(&r, 41 << 23)) : NEAR_WEIGHT;
+            const float wanted = v_portion(weight, &below), got = v_portion_near(weight, &near);
+            CHECK(float_bits(wanted) == float_bits(got), "mass %llu distance %u weight %a: %a, the short way %a", (unsigned long long)mass,
+                  distance, (double)weight, (double)wanted, (double)got);
+        }
+    }
+    CHECK(shortest < 30, "no mass was difficult: the shortest reach is %u", shortest);
+}
+
+/* And groups that are told to be near have no smaller weight than it needs. */
+TEST(near_weights) {
+    test_random r = {8};
+    int64_t amount = test_amount(1000000);
+    for (int i = 0; i < amount; ++i) {
+        const float T = any_temperature(&r);
+        const scale s = i % 4 ? scale_make(T) : scale_make(LINEAR_TEMPERATURE);
+        const float m = s.linear ? bits_float(1 + (uint32_t)random_below(&r, 0x7f7fffff)) : any_maximum(&r, T);
+        if (!s.linear && (s.flat || !ref_is_near(s, m))) continue;
+        const ref f = ref_make(s, m);
+        const float low = near_low(s, m), x = low > 0.0f || !s.linear ? low : 0x1p-149f;
+        const float weight = v_weight_any(x, &f);
+        CHECK(weight >= NEAR_WEIGHT, "T %a m %a: %a weighs %a", (double)T, (double)m, (double)x, (double)weight);
+    }
+}
+
 int main(void) {
     RUN(scale_as_the_oracle);
     RUN(reference_as_the_oracle);
@@ -169,5 +209,7 @@ int main(void) {
     RUN(exponent_is_monotone);
     RUN(weight_is_monotone);
     RUN(tickets);
+    RUN(near_portions);
+    RUN(near_weights);
     return test_report("weights");
 }
