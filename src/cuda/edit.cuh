@@ -41,33 +41,6 @@ __device__ __forceinline__ bool extra_touches(const raffle_extra &e) {
            e.dry_multiplier != 0.0f || extra_penalises(&e);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------ */
-
-__device__ __forceinline__ bool ids_wrong(const int32_t *ids, int32_t count, int64_t vocab) {
-    if (!extra_count_good(ids, count, vocab)) return true;
-    bool wrong = false;
-#pragma unroll 1
-    for (int32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) wrong |= !extra_id_good(ids[i], vocab) || !extra_ascends(ids, i);
-    return wrong;
-}
-
-/* Whether this thread sees something wrong in the row's lists. All blocks of a row look at all of them, and agree. */
-__device__ __forceinline__ bool lists_wrong(const raffle_extra &e, int64_t vocab) {
-    bool wrong = false;
-#define LIST_WRONG(ids, count) wrong |= ids_wrong(e.ids, e.count, vocab);
-    EXTRA_LISTS(LIST_WRONG)
-#undef LIST_WRONG
-    if (wrong || !extra_count_good(e.bias, e.bias_count, vocab) || !extra_count_good(e.bad_words, e.bad_words_count, RAFFLE_VOCAB_MAX))
-        return true;
-#pragma unroll 1
-    for (int32_t i = threadIdx.x; i < e.bias_count; i += BLOCK_THREADS) wrong |= !extra_bias_good(e.bias[i]);
-#pragma unroll 1
-    for (int32_t i = threadIdx.x; i < e.bad_words_count; i += BLOCK_THREADS)
-        wrong |= !extra_word_id_good(e.bad_words[i], vocab) || extra_word_empty(e.bad_words, i) ||
-                 extra_word_open(e.bad_words, i, e.bad_words_count);
-    return wrong;
-}
-
 /* ---- which tokens ------------------------------------------------------------------------------------------- */
 
 /* The tokens that a block prepares. */
@@ -84,77 +57,126 @@ __device__ __forceinline__ uint32_t edit_place(const edit_space &s, uint32_t at)
     return s.before[at / 32] + (uint32_t)__popc(s.bits[at / 32] & ((1u << at % 32) - 1));
 }
 
-/* Lists and history are gone through up to three times: to mark tokens; to note lengths, which are a maximum, while cells hold
- * nothing else; to add up the rest. */
+/* Lists and history are gone through up to three times: to mark tokens, lists being checked on the way; to note lengths, which
+ * are a maximum, while cells hold nothing else; to add up the rest. */
 enum { PASS_MARK, PASS_LENGTHS, PASS_REST };
 
 /* Where it goes what is found. */
 struct edit_notes {
     edit_part p;
-    int pass;
     edit_space *near;      /* NULL: */
     uint32_t *bits, *cell; /* of the part, in the workspace */
 
-    __device__ __forceinline__ void note(int32_t id, uint32_t tally) const {
+    __device__ __forceinline__ void mark(uint32_t at) const {
+        if (near) atomicOr(near->bits + at / 32, 1u << at % 32);
+        else atomicOr(bits + at / 32, 1u << at % 32);
+    }
+    __device__ __forceinline__ void flag(uint32_t at, uint32_t tally) const {
+        if (near) atomicOr(near->cell + edit_place(*near, at), tally);
+        else atomicOr(cell + at, tally);
+    }
+    /* For what comes once a token, or is a count alone. */
+    __device__ __forceinline__ void add(uint32_t at, uint32_t tally) const {
+        if (near) atomicAdd(near->cell + edit_place(*near, at), tally);
+        else atomicAdd(cell + at, tally);
+    }
+    __device__ __forceinline__ void most(uint32_t at, uint32_t tally) const {
+        if (near) atomicMax(near->cell + edit_place(*near, at), tally);
+        else atomicMax(cell + at, tally);
+    }
+    __device__ __forceinline__ void note(int pass, int32_t id, uint32_t tally) const {
         const uint32_t at = p.at(id);
-        if (at >= p.tokens || !tally) return;
-        if (pass == PASS_MARK) {
-            atomicOr(near ? near->bits + at / 32 : bits + at / 32, 1u << at % 32);
-            return;
-        }
-        uint32_t *to = near ? near->cell + edit_place(*near, at) : cell + at;
-        if (pass == PASS_LENGTHS) atomicMax(to, tally);
-        else if (tally & TALLY_COUNT) atomicAdd(to, tally & TALLY_COUNT);
-        if (pass == PASS_REST && tally & ~TALLY_COUNT) atomicOr(to, tally & ~TALLY_COUNT);
+        if (at >= p.tokens) return;
+        if (pass == PASS_MARK) mark(at);
+        else if (pass == PASS_LENGTHS) most(at, tally);
+        else flag(at, tally);
     }
 };
 
 /* All threads take turns here and below. Loops are not unrolled: each runs a few times, and its instructions must be fetched. */
-__device__ __forceinline__ void ids_note(const int32_t *ids, int32_t count, uint32_t tally, const edit_notes &to) {
+
+/* Checks a list, and marks its tokens if `marks`. Returns whether this thread has seen something wrong. */
+__device__ __forceinline__ bool ids_mark(const int32_t *ids, int32_t count, int64_t vocab, bool marks, const edit_notes &to) {
+    bool wrong = !extra_count_good(ids, count, vocab);
+    if (wrong) return true;
 #pragma unroll 1
-    for (int32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) to.note(ids[i], tally);
+    for (int32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) {
+        const int32_t id = ids[i];
+        wrong |= !extra_id_good(id, vocab) || !extra_ascends(ids, i);
+        if (marks) to.note(PASS_MARK, id, 0);
+    }
+    return wrong;
+}
+
+__device__ __forceinline__ void ids_flag(const int32_t *ids, int32_t count, uint32_t tally, const edit_notes &to) {
+#pragma unroll 1
+    for (int32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) to.note(PASS_REST, ids[i], tally);
+}
+
+/* The bias goes to a cell of its own where there is one. */
+__device__ __forceinline__ void bias_flag(const raffle_extra &e, const edit_notes &to) {
+#pragma unroll 1
+    for (int32_t i = threadIdx.x; i < e.bias_count; i += BLOCK_THREADS) {
+        const uint32_t at = to.p.at(e.bias_id[i]);
+        if (at >= to.p.tokens) continue;
+        if (to.near) to.near->bias[edit_place(*to.near, at)] = e.bias[i];
+        else to.flag(at, TALLY_BIAS);
+    }
 }
 
 /* Tokens that were said, with their counts; those of a window one by one. */
-__device__ __forceinline__ void said_note(const raffle_extra &e, const slot_said &h, const edit_notes &to) {
+template <int pass> __device__ __forceinline__ void said_note(const raffle_extra &e, const slot_said &h, const edit_notes &to) {
     const bool repetition = e.repetition != 0.0f && e.repetition != 1.0f, counts = e.frequency != 0.0f || e.presence != 0.0f;
     const bool seen_in = repetition && !(e.flags & RAFFLE_REPETITION_OUTPUT), count_in = counts && e.flags & RAFFLE_COUNT_PROMPT;
     if (e.penalty_window && e.penalty_window < h.length) {
-        const uint32_t in = (seen_in ? TALLY_SEEN : 0u) | (count_in ? 1u : 0u), out = (repetition ? TALLY_SEEN : 0u) | (counts ? 1u : 0u);
 #pragma unroll 1
-        for (int32_t i = h.length - e.penalty_window + (int32_t)threadIdx.x; i < h.length; i += BLOCK_THREADS)
-            to.note(h.token[i], i < h.prompt ? in : out);
+        for (int32_t i = h.length - e.penalty_window + (int32_t)threadIdx.x; i < h.length; i += BLOCK_THREADS) {
+            const uint32_t at = to.p.at(h.token[i]);
+            const bool out = i >= h.prompt, seen = out ? repetition : seen_in, count = out ? counts : count_in;
+            if (at >= to.p.tokens || !(seen || count)) continue;
+            if (pass == PASS_MARK) to.mark(at);
+            if (pass == PASS_REST && count) to.add(at, 1);
+            if (pass == PASS_REST && seen) to.flag(at, TALLY_SEEN);
+        }
         return;
     }
-#pragma unroll 1
-    for (int32_t i = threadIdx.x; i < h.entries; i += BLOCK_THREADS) {
+    const uint64_t of_output = (ENTRY_OUTPUT - 1) << ENTRY_BITS, of_prompt = ~(uint64_t)0 << 2 * ENTRY_BITS;
+    const uint64_t matters = of_output | (seen_in || count_in ? of_prompt : 0);
+#pragma unroll 2
+    for (int32_t i = threadIdx.x; i < h.entries; i += BLOCK_THREADS) { /* a token is in one entry */
         const uint64_t entry = h.entry[i];
+        const uint32_t at = to.p.at(entry_token(entry));
+        if (at >= to.p.tokens || !(entry & matters)) continue;
+        if (pass == PASS_MARK) {
+            to.mark(at);
+            continue;
+        }
         const uint32_t in = entry_prompt(entry), out = entry_output(entry);
         const uint32_t seen = (out && repetition) || (in && seen_in) ? TALLY_SEEN : 0u;
-        to.note(entry_token(entry), seen | ((counts ? out : 0u) + (count_in ? in : 0u)));
+        to.add(at, seen | min((counts ? out : 0u) + (count_in ? in : 0u), TALLY_COUNT));
     }
 }
 
 /* Last tokens of bad words and n-grams that would be said by them. */
-static __device__ __noinline__ void matches_note(const row_request *q, const edit_notes to) {
+static __device__ __noinline__ void matches_note(const row_request *q, int pass, const edit_notes to) {
     __builtin_assume(__isShared(q));
     const raffle_extra &e = q->extra;
     const slot_said &h = q->said;
 #pragma unroll 1
     for (int32_t i = threadIdx.x; i < e.bad_words_count; i += BLOCK_THREADS)
-        if (e.bad_words[i] < 0 && word_ready(e.bad_words, i, h.token, h.length)) to.note(e.bad_words[i - 1], TALLY_BANNED);
+        if (e.bad_words[i] < 0 && i && word_ready(e.bad_words, i, h.token, h.length)) to.note(pass, e.bad_words[i - 1], TALLY_BANNED);
     const int32_t n = e.no_repeat_ngram;
 #pragma unroll 1
-    for (int32_t i = threadIdx.x; n && i <= h.length - n; i += BLOCK_THREADS)
-        if (ends_with(h.token, h.length, h.token + i, n - 1)) to.note(h.token[i + n - 1], TALLY_BANNED);
+    for (int32_t i = threadIdx.x; n > 0 && i <= h.length - n; i += BLOCK_THREADS)
+        if (ends_with(h.token, h.length, h.token + i, n - 1)) to.note(pass, h.token[i + n - 1], TALLY_BANNED);
 }
 
 /* Tokens that would lengthen a repetition. */
-static __device__ __noinline__ void dry_note(const row_request *q, const edit_notes to) {
+static __device__ __noinline__ void dry_note(const row_request *q, int pass, const edit_notes to) {
     __builtin_assume(__isShared(q));
     const raffle_extra &e = q->extra;
     const slot_said &h = q->said;
-    const int32_t first = e.dry_range && e.dry_range < h.length ? h.length - e.dry_range : 0, length = h.length - first;
+    const int32_t first = e.dry_range > 0 && e.dry_range < h.length ? h.length - e.dry_range : 0, length = h.length - first;
     const int32_t *token = h.token + first, allowed = e.dry_allowed ? e.dry_allowed : 2;
     if (length < 2) return;
     const int32_t last = token[length - 1];
@@ -163,26 +185,65 @@ static __device__ __noinline__ void dry_note(const row_request *q, const edit_no
     for (int32_t i = threadIdx.x; i + 1 < length; i += BLOCK_THREADS) {
         if (token[i] != last) continue;
         const int32_t same = dry_length(token, length, i, e.breaker, e.breaker_count);
-        if (same >= allowed && ids_find(e.breaker, e.breaker_count, token[i + 1]) < 0) to.note(token[i + 1], (uint32_t)same * TALLY_LENGTH);
+        if (same >= allowed && ids_find(e.breaker, e.breaker_count, token[i + 1]) < 0)
+            to.note(pass, token[i + 1], (uint32_t)same * TALLY_LENGTH);
     }
 }
 
-/* All that a pass is about; ends with a barrier. */
-static __device__ __noinline__ void sources_note(const row_request *q, const edit_notes to) {
+/* Whether the row's record and lists are good, and a mark for every token that they, or the history, name. All blocks of a row
+ * look at all of it, and agree. Lists that are wrong are marked as far as they are in the part. */
+static __device__ __noinline__ bool record_mark(const row_request *q, int64_t vocab, bool marks, const edit_notes to) {
     __builtin_assume(__isShared(q));
     const raffle_extra &e = q->extra;
-    if (to.pass != PASS_LENGTHS) {
-        ids_note(e.bias_id, e.bias_count, TALLY_BIAS, to);
-        ids_note(e.banned, e.banned_count, TALLY_BANNED, to);
-        if (q->said.length - q->said.prompt < e.min_tokens) ids_note(e.stop, e.stop_count, TALLY_BANNED, to);
-        if (extra_penalises(&e)) said_note(e, q->said, to);
-        if (e.bad_words_count || e.no_repeat_ngram) matches_note(q, to);
+    bool wrong = q->lost;
+    if (threadIdx.x == BLOCK_THREADS - 1) wrong |= !extra_numbers_good(&e);
+    if (!extra_count_good(e.bias, e.bias_count, vocab) || !extra_count_good(e.bad_words, e.bad_words_count, RAFFLE_VOCAB_MAX))
+        wrong = true;
+    if (__syncthreads_or(wrong)) return false; /* what is below can rely on counts */
+    if (marks && extra_penalises(&e)) said_note<PASS_MARK>(e, q->said, to);
+    wrong = ids_mark(e.bias_id, e.bias_count, vocab, marks, to);
+    wrong |= ids_mark(e.banned, e.banned_count, vocab, marks, to);
+    wrong |= ids_mark(e.stop, e.stop_count, vocab, marks && q->said.length - q->said.prompt < e.min_tokens, to);
+    wrong |= ids_mark(e.allowed, e.allowed_count, vocab, false, to);
+    wrong |= ids_mark(e.breaker, e.breaker_count, vocab, false, to);
+#pragma unroll 1
+    for (int32_t i = threadIdx.x; i < e.bias_count; i += BLOCK_THREADS) wrong |= !extra_bias_good(e.bias[i]);
+#pragma unroll 1
+    for (int32_t i = threadIdx.x; i < e.bad_words_count; i += BLOCK_THREADS)
+        wrong |= !extra_word_id_good(e.bad_words[i], vocab) || extra_word_empty(e.bad_words, i) ||
+                 extra_word_open(e.bad_words, i, e.bad_words_count);
+    if (__syncthreads_or(wrong)) return false;
+    if (!marks || !(e.bad_words_count || e.no_repeat_ngram || e.dry_multiplier != 0.0f)) return true;
+    matches_note(q, PASS_MARK, to);
+    if (e.dry_multiplier != 0.0f) dry_note(q, PASS_MARK, to);
+    __syncthreads();
+    return true;
+}
+
+/* Adds up what is known of the marked tokens; ends with a barrier. */
+static __device__ __noinline__ void record_tally(const row_request *q, const edit_notes to) {
+    __builtin_assume(__isShared(q));
+    const raffle_extra &e = q->extra;
+    if (e.dry_multiplier != 0.0f) {
+        dry_note(q, PASS_LENGTHS, to);
+        __syncthreads();
     }
-    if (to.pass != PASS_REST && e.dry_multiplier != 0.0f) dry_note(q, to);
+    if (extra_penalises(&e)) said_note<PASS_REST>(e, q->said, to);
+    bias_flag(e, to);
+    ids_flag(e.banned, e.banned_count, TALLY_BANNED, to);
+    if (q->said.length - q->said.prompt < e.min_tokens) ids_flag(e.stop, e.stop_count, TALLY_BANNED, to);
+    if (e.bad_words_count || e.no_repeat_ngram) matches_note(q, PASS_REST, to);
     __syncthreads();
 }
 
 /* ---- a block's part ------------------------------------------------------------------------------------------ */
+
+/* No token is marked; by all warps but the first. */
+__device__ __forceinline__ void edit_clear(edit_space &s) {
+    const uint4 none = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int i = (int)threadIdx.x - WARP; i < EDIT_WORDS / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.bits)[i] = none;
+}
 
 /* The list of allowed ids as a mask of the part, less what the caller's mask forbids. */
 static __device__ __noinline__ void mask_make(const row_request *q, edit_part p) {
@@ -197,17 +258,32 @@ static __device__ __noinline__ void mask_make(const row_request *q, edit_part p)
         const uint32_t at = p.at(id);
         if (at < p.tokens && (!q->allow || bit_load(q->allow, id))) atomicOr(mask + at / 32, 1u << at % 32);
     }
+    __syncthreads();
 }
 
 /* Numbers the marked tokens and empties their cells. Returns how many there are: more than EDIT_TOKENS do not fit. */
 template <class type> __device__ __forceinline__ uint32_t part_number(work<type> *k, const edit_part &p) {
     edit_space &s = k->edit;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int per = (p.words + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per, end = min(first + per, p.words);
-    uint32_t own = 0;
+    uint32_t own = 0, total = 0;
 #pragma unroll 1
     for (int i = first; i < end; ++i) own += (uint32_t)__popc(s.bits[i]);
-    uint32_t place = (uint32_t)block_before(own, &k->block);
-    const uint32_t total = block_count(own, &k->block);
+    uint32_t place = own;
+#pragma unroll
+    for (int step = 1; step < WARP; step <<= 1) {
+        const uint32_t other = __shfl_up_sync(ALL_LANES, place, step);
+        if (lane >= step) place += other;
+    }
+    if (lane == WARP - 1) k->block.of_warp[warp] = place;
+    place -= own;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < BLOCK_WARPS; ++i) {
+        const uint32_t of_warp = (uint32_t)k->block.of_warp[i];
+        if (i < warp) place += of_warp;
+        total += of_warp;
+    }
     if (total > EDIT_TOKENS) return total;
 #pragma unroll 1
     for (int i = first; i < end; ++i) {
@@ -216,18 +292,19 @@ template <class type> __device__ __forceinline__ uint32_t part_number(work<type>
         for (uint32_t bits = s.bits[i]; bits; bits &= bits - 1, ++place) {
             s.id[place] = p.first + i * 32 + __ffs(bits) - 1;
             s.cell[place] = 0;
+            s.bias[place] = 0.0f;
         }
     }
     __syncthreads();
     return total;
 }
 
-/* The logit of a marked token. Masks come on top of it. */
-template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, int32_t id, uint32_t tally) {
+/* The logit of a marked token, 0 being as good as no bias. */
+template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, int32_t id, uint32_t tally, float bias) {
     const raffle_extra &e = k->request.extra;
     float x = type::one(k->row.logits + id * (int64_t)type::BYTES);
-    if (tally & TALLY_BANNED) return MINUS_INF;
-    if (tally & TALLY_BIAS) x = edit_bias(x, e.bias[max(0, ids_find(e.bias_id, e.bias_count, id))]);
+    if (tally & TALLY_BANNED || (k->row.allow && !bit_load(k->row.allow, id))) return MINUS_INF;
+    x = edit_bias(x, bias);
     if (tally & (TALLY_SEEN | TALLY_COUNT)) {
         const penalties p = {e.repetition == 0.0f ? 1.0f : e.repetition, e.frequency, e.presence};
         x = edit_penalise(x, &p, (tally & TALLY_SEEN) != 0, tally & TALLY_COUNT);
@@ -243,53 +320,49 @@ template <class type> __device__ __forceinline__ float edit_value(const work<typ
 /* All of it where shared memory has no room: patch for the bits, overlay for the cells. */
 template <class type> static __device__ __noinline__ void part_edit_far(work<type> *k, const edit_part p) {
     __builtin_assume(__isShared(k));
-    edit_notes to = {p, PASS_MARK, nullptr, k->request.patch + p.first / 32, (uint32_t *)k->request.overlay + p.first};
+    const raffle_extra &e = k->request.extra;
+    const edit_notes to = {p, nullptr, k->request.patch + p.first / 32, (uint32_t *)k->request.overlay + p.first};
 #pragma unroll 1
     for (int i = threadIdx.x; i < p.words; i += BLOCK_THREADS) __stcg(to.bits + i, 0u);
     __syncthreads();
-    sources_note(&k->request, to);
+    record_mark(&k->request, k->row.vocab, true, to);
 #pragma unroll 1
     for (int i = threadIdx.x; i < p.words; i += BLOCK_THREADS)
 #pragma unroll 1
         for (uint32_t bits = __ldcg(to.bits + i); bits; bits &= bits - 1) __stcg(to.cell + i * 32 + __ffs(bits) - 1, 0u);
     __syncthreads();
-#pragma unroll 1
-    for (to.pass = PASS_LENGTHS; to.pass <= PASS_REST; ++to.pass) sources_note(&k->request, to);
+    record_tally(&k->request, to);
 #pragma unroll 1
     for (int i = threadIdx.x; i < p.words; i += BLOCK_THREADS)
 #pragma unroll 1
         for (uint32_t bits = __ldcg(to.bits + i); bits; bits &= bits - 1) {
             const int at = i * 32 + __ffs(bits) - 1;
-            __stcg(to.cell + at, bits_of(edit_value(k, p.first + at, __ldcg(to.cell + at))));
+            const uint32_t tally = __ldcg(to.cell + at);
+            const int32_t biased = tally & TALLY_BIAS ? ids_find(e.bias_id, e.bias_count, p.first + at) : -1;
+            __stcg(to.cell + at, bits_of(edit_value(k, p.first + at, tally, biased >= 0 ? e.bias[biased] : 0.0f)));
         }
 }
 
-/* The same in shared memory. False if there is no room. */
-template <class type> __device__ __forceinline__ bool part_edit_near(work<type> *k, const edit_part &p) {
+/* Where the marks are made: tallies and logits in shared memory. False if there is no room. */
+template <class type> __device__ __forceinline__ bool part_edit_near(work<type> *k, const edit_part &p, const edit_notes &to) {
     edit_space &s = k->edit;
-    uint32_t *patch = k->request.patch + p.first / 32;
-    edit_notes to = {p, PASS_MARK, &s, nullptr, nullptr};
-#pragma unroll 1
-    for (int i = threadIdx.x; i < p.words; i += BLOCK_THREADS) s.bits[i] = 0;
-    __syncthreads();
-    sources_note(&k->request, to);
     const uint32_t total = part_number(k, p);
     if (total > EDIT_TOKENS) return false;
+    record_tally(&k->request, to);
+    uint4 *patch = (uint4 *)(k->request.patch + p.first / 32);
 #pragma unroll 1
-    for (to.pass = k->request.extra.dry_multiplier != 0.0f ? PASS_LENGTHS : PASS_REST; to.pass <= PASS_REST; ++to.pass) sources_note(&k->request, to);
-#pragma unroll 1
-    for (int i = threadIdx.x; i < p.words; i += BLOCK_THREADS) __stcg(patch + i, s.bits[i]);
+    for (int i = threadIdx.x; i < p.words / 4; i += BLOCK_THREADS) __stcg(patch + i, ((const uint4 *)s.bits)[i]);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < total; i += BLOCK_THREADS) {
         const int32_t id = s.id[i];
-        const float x = edit_value(k, id, s.cell[i]);
+        const float x = edit_value(k, id, s.cell[i], s.bias[i]);
         s.cell[i] = bits_of(x);
         __stcg(k->request.overlay + id, x);
     }
     return true;
 }
 
-/* Checks the row's lists and prepares groups [first, end). Afterwards k->valid says whether the row can be read at all. */
+/* Checks the row's record and prepares groups [first, end). Afterwards k->valid says whether the row can be read at all. */
 template <class type> static __device__ __noinline__ void part_edit(work<type> *k, int first, int end) {
     __builtin_assume(__isShared(k));
     row_request &q = k->request;
@@ -297,19 +370,21 @@ template <class type> static __device__ __noinline__ void part_edit(work<type> *
     p.first = first * GROUP;
     p.tokens = (uint32_t)(min((int64_t)end * GROUP, k->row.vocab) - p.first);
     p.words = (end - first) * GROUP_WORDS;
-    if (k->row.patch) /* logits come while lists are looked through */
+    const edit_notes to = {p, &k->edit, nullptr, nullptr};
+    const bool marks = k->row.patch != nullptr;
+    if (marks) /* logits come while lists are looked through */
 #pragma unroll 1
         for (int g = first + (int)threadIdx.x / WARP; g < end; g += BLOCK_WARPS) group_prefetch<type>(k->row, g, threadIdx.x % WARP);
-    const bool wrong = __syncthreads_or(lists_wrong(q.extra, k->row.vocab));
-    if (wrong) {
+    if (!record_mark(&q, k->row.vocab, marks, to)) {
         if (threadIdx.x == 0) k->valid = false;
-    } else {
-        if (q.extra.allowed_count) mask_make(&q, p);
-        if (k->row.patch) {
-            const bool near = part_edit_near(k, p);
-            if (!near) part_edit_far(k, p);
-            if (threadIdx.x == 0) q.near = near;
-        }
+        __syncthreads();
+        return;
+    }
+    if (q.extra.allowed_count) mask_make(&q, p);
+    if (marks) {
+        const bool near = part_edit_near(k, p, to);
+        if (!near) part_edit_far(k, p);
+        if (threadIdx.x == 0) q.near = near;
     }
     __syncthreads();
 }
@@ -344,29 +419,41 @@ template <class type, int groups> struct masked_flight : flight<type, groups> {
     __device__ __forceinline__ uint32_t allowed(int i) const {
         const int lane = threadIdx.x % WARP;
         if (!allow) return 0xffu;
-        if (type::BYTES == 2) return word[i][0] >> (lane % 4 * 8);
-        return (word[i][0] >> (lane % 8 * 4) & 0xfu) | (word[i][WORDS - 1] >> (lane % 8 * 4)) << 4;
+        if (type::BYTES == 2) return word[i][0] >> (lane % 4 * 8) & 0xffu;
+        return (word[i][0] >> (lane % 8 * 4) & 0xfu) | (word[i][WORDS - 1] >> (lane % 8 * 4) & 0xfu) << 4;
     }
 };
 
-/* Puts the edited tokens of a lane in their places, out of shared memory; `g` counts from the part's first group. */
-template <class type> __device__ __forceinline__ void lane_patch_near(const edit_space &s, int g, float x[LANE_TOKENS]) {
+/* The edited tokens of a lane, of a group that counts from the part's first: in each of its words a run of cells. */
+template <class type> struct lane_edits {
     enum { WORDS = type::BYTES / 2, TOKENS = LANE_TOKENS / WORDS };
-    const int lane = threadIdx.x % WARP, word = g * GROUP_WORDS + lane * TOKENS / 32, shift = lane * TOKENS % 32;
+    uint32_t own; /* bit j: the lane's j-th token is one */
+    uint32_t word[WORDS];
+
+    __device__ __forceinline__ lane_edits(const edit_space &s, int g, bool edited) : own(0) {
+        const int lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int w = 0; w < WORDS; ++w) {
-        const uint32_t bits = s.bits[word + w * (GROUP_WORDS / 2)], own = bits >> shift & ((1u << TOKENS) - 1);
-        if (!own) continue;
-        uint32_t place = s.before[word + w * (GROUP_WORDS / 2)] + (uint32_t)__popc(bits & ((1u << shift) - 1));
-#pragma unroll
-        for (int j = 0; j < TOKENS; ++j) {
-            if (own & 1u << j) x[w * TOKENS + j] = float_of(s.cell[place]);
-            place += own >> j & 1;
+        for (int w = 0; w < WORDS; ++w) {
+            word[w] = edited ? s.bits[g * GROUP_WORDS + lane * TOKENS / 32 + w * (GROUP_WORDS / 2)] : 0;
+            own |= (word[w] >> (lane * TOKENS % 32) & ((1u << TOKENS) - 1)) << w * TOKENS;
         }
     }
-}
+    /* Calls visit(j, logit) for each. Few lanes have any. */
+    template <class function> __device__ __forceinline__ void visit(const edit_space &s, int g, function visit) const {
+        const int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w) {
+            uint32_t left = own >> w * TOKENS & ((1u << TOKENS) - 1);
+            if (!left) continue;
+            uint32_t place = s.before[g * GROUP_WORDS + lane * TOKENS / 32 + w * (GROUP_WORDS / 2)] +
+                             (uint32_t)__popc(word[w] & ((1u << lane * TOKENS % 32) - 1));
+#pragma unroll 1
+            for (; left; left &= left - 1, ++place) visit(w * TOKENS + __ffs(left) - 1, float_of(s.cell[place]));
+        }
+    }
+};
 
-/* What becomes of a NaN: -inf. Returns the lane's maximum then. */
+/* A NaN counts as -inf: what a lane has, and its maximum. */
 __device__ __forceinline__ float lane_scrub(float x[LANE_TOKENS]) {
     float most = MINUS_INF;
 #pragma unroll
@@ -377,47 +464,69 @@ __device__ __forceinline__ float lane_scrub(float x[LANE_TOKENS]) {
     return most;
 }
 
-/* Calls visit(g, x, most) for the whole groups g, g + 8, ... below `end` of an aligned row that is masked or edited near: x[j]
- * the lane's j-th token, `most` the largest, no NaN among them. Loads of `groups` of them are in flight. `first` is the part's.
- * Returns whether there was a NaN. */
-template <int groups, class type, class function>
+/* The record of a group as it came, for a report beside that of the row that is sampled. */
+template <class type> __device__ __forceinline__ void record_raw(const records &shown, int g, const lane_raw<type> &raw) {
+    float x[LANE_TOKENS], most = raw_peak(raw);
+    raw_values(raw, x);
+    if (__any_sync(ALL_LANES, most != most)) most = lane_scrub(x);
+    record_make<true, true>(shown, g, x, most);
+}
+
+/* Calls visit(g, raw, edits, most) for the whole groups g, g + 8, ... below `end` of an aligned row that is masked or edited
+ * near: in `raw`, masked and edited tokens are -inf; `edits` are the latter; `most` is the lane's largest of both. Loads of
+ * `groups` of them are in flight. `first` is the part's; `apart`: leaves records of the row as it came, too. Returns whether
+ * there was a NaN: records are then wrong. */
+template <int groups, bool apart, class type, class function>
 __device__ __forceinline__ bool prepared_visit(work<type> *k, int g, int first, int end, function visit) {
-    const bool patched = k->row.patch != nullptr;
+    const bool edited = k->row.patch != nullptr;
     masked_flight<type, groups> f;
-    bool nan = false;
+    float all = MINUS_INF;
     f.start(k->row, g, end);
     for (; f.g < f.end; f.advance()) {
 #pragma unroll
         for (int i = 0; i < groups; ++i) {
             const int now = f.g + i * BLOCK_WARPS;
             if (now >= f.end) break;
-            float x[LANE_TOKENS];
-            raw_values(f.raw[i], x);
+            lane_raw<type> raw = f.raw[i];
             const uint32_t allowed = f.allowed(i);
             f.load(i, groups);
-            if (patched) lane_patch_near<type>(k->edit, now - first, x);
-            lane_mask(allowed, x);
-            float most = lane_peak(x);
-            if (__any_sync(ALL_LANES, most != most)) {
-                nan |= most != most;
-                most = lane_scrub(x);
-            }
-            visit(now, x, most);
+            if (apart) record_raw<type>(k->shown, now, raw);
+            const lane_edits<type> edits(k->edit, now - first, edited);
+            raw_mask(raw, allowed & ~edits.own);
+            float most = raw_peak(raw);
+            edits.visit(k->edit, now - first, [&](int, float x) { most = max_or_nan(most, x); });
+            visit(now, raw, edits, most);
+            all = max_or_nan(all, most);
         }
     }
-    return nan;
+    return all != all;
 }
 
-template <class type, bool pieces, bool weights>
+/* The sum of a group's weights, those of edited tokens included. */
+template <class type>
+__device__ __forceinline__ void edited_weigh(const records &to, int g, const float x[LANE_TOKENS], const lane_edits<type> &edits,
+                                             const edit_space &s, int from, float peak) {
+    const ref f = ref_make_near(to.by, peak);
+    uint64_t sum = lane_weigh(x, f);
+    edits.visit(s, g - from, [&](int, float edited) { sum += v_round(v_weight(edited, &f, 0)); });
+    sum = group_sum(sum);
+    if (threadIdx.x % WARP == 0) __stcg(to.mass + g, sum);
+}
+
+template <class type, bool pieces, bool weights, bool apart>
 static __device__ __noinline__ bool prepared_weigh(work<type> *k, int g, int first, int end) {
     __builtin_assume(__isShared(k));
-    const records to = k->to, shown = k->shown;
-    const bool also = pieces && weights && k->also;
+    const records to = k->to;
     /* Weights take registers; a load that has to wait on the stack would not be in flight. */
-    return prepared_visit<weights ? 4 / type::BYTES + 1 : 8 / type::BYTES>(k, g, first, end, [&](int now, const float x[LANE_TOKENS], float most) {
-        const float peak = record_make<pieces, weights>(to, now, x, most);
-        if (also) record_weigh(shown, now, x, peak);
-    });
+    return prepared_visit<weights || apart ? 4 / type::BYTES + 1 : 8 / type::BYTES, apart>(
+        k, g, first, end, [&](int now, const lane_raw<type> &raw, const lane_edits<type> &edits, float most) {
+            const float peak = record_peaks<pieces, weights>(to, now, most);
+            if (!weights) return;
+            float x[LANE_TOKENS];
+            raw_values(raw, x);
+            edited_weigh(to, now, x, edits, k->edit, first, peak);
+            if (pieces && k->also) edited_weigh(k->shown, now, x, edits, k->edit, first, peak);
+        });
 }
 
 /* For greedy rows: leaves the warp's best token. */
@@ -425,35 +534,62 @@ template <class type> static __device__ __noinline__ bool prepared_best(work<typ
     __builtin_assume(__isShared(k));
     float kept = MINUS_INF;
     uint64_t best = 0;
-    const bool nan = prepared_visit<8 / type::BYTES>(k, g, first, end, [&](int now, const float x[LANE_TOKENS], float most) {
-        if (!(most > kept)) return;
-        int at = 0;
+    const bool nan = prepared_visit<8 / type::BYTES, false>(
+        k, g, first, end, [&](int now, const lane_raw<type> &raw, const lane_edits<type> &edits, float most) {
+            if (!(most > kept)) return;
+            int at = LANE_TOKENS;
+            float x[LANE_TOKENS];
+            raw_values(raw, x);
 #pragma unroll
-        for (int j = LANE_TOKENS - 1; j >= 0; --j)
-            if (x[j] == most) at = j;
-        kept = most;
-        best = token_key(most, now * (int64_t)GROUP + lane_token<type>(true, threadIdx.x % WARP, at));
-    });
+            for (int j = LANE_TOKENS - 1; j >= 0; --j)
+                if (x[j] == most) at = j;
+            edits.visit(k->edit, now - first, [&](int j, float edited) {
+                if (edited == most) at = min(at, j);
+            });
+            kept = most;
+            best = token_key(most, now * (int64_t)GROUP + lane_token<type>(true, threadIdx.x % WARP, at));
+        });
     warp_best(k, best, false);
     return nan;
+}
+
+/* The whole groups of a warp. */
+template <class type> __device__ __forceinline__ bool prepared_first(work<type> *k, int g, int first, int end) {
+    if (k->to.greedy) return prepared_best(k, g, first, end);
+    if (k->apart) return k->to.weights ? prepared_weigh<type, true, true, true>(k, g, first, end) : prepared_weigh<type, true, false, true>(k, g, first, end);
+    if (!k->to.weights) return prepared_weigh<type, true, false, false>(k, g, first, end);
+    if (!k->to.pieces) return prepared_weigh<type, false, true, false>(k, g, first, end);
+    return prepared_weigh<type, true, true, false>(k, g, first, end);
+}
+
+/* Records of groups g, g + 8, ... below `end` as they came, whatever they are. */
+template <class type> static __device__ __noinline__ void groups_raw(work<type> *k, int g, int end) {
+    __builtin_assume(__isShared(k));
+    device_row row = k->row;
+    const records shown = k->shown;
+    row.allow = nullptr;
+    row.patch = nullptr;
+    for (; g < end; g += BLOCK_WARPS) {
+        float x[LANE_TOKENS];
+        lane_read<type>(row, g, threadIdx.x % WARP, x);
+        const float most = lane_scrub(x);
+        record_make<true, true>(shown, g, x, most);
+    }
 }
 
 /* Reads groups [first, end) of a row that is masked, or that part_edit has prepared. Returns whether there was a NaN. */
 template <class type> static __device__ __noinline__ bool part_read_prepared(work<type> *k, int first, int end) {
     __builtin_assume(__isShared(k));
-    int g = first + (int)threadIdx.x / WARP;
-    bool nan = false, before = false;
+    int g = first + (int)threadIdx.x / WARP, raw = g;
+    bool again = true;
     if (k->row.aligned && (!k->row.patch || k->request.near)) {
         const int whole = min(end, (int)(k->row.vocab / GROUP));
-        if (k->to.greedy) nan = prepared_best(k, g, first, whole);
-        else if (!k->to.weights) nan = prepared_weigh<type, true, false>(k, g, first, whole);
-        else if (!k->to.pieces) nan = prepared_weigh<type, false, true>(k, g, first, whole);
-        else nan = prepared_weigh<type, true, true>(k, g, first, whole);
-        before = g < whole;
-        if (before) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
+        again = __any_sync(ALL_LANES, prepared_first(k, g, first, whole)); /* there was a NaN */
+        if (g < whole) raw += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
+        if (!again) g = raw;
     }
-    if (g < end) nan |= groups_redo<type>(k, g, end, before);
-    return nan;
+    if (k->apart && raw < end) groups_raw(k, raw, end);
+    return g < end && groups_redo<type>(k, g, end, !again);
 }
 
 #endif

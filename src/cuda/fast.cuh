@@ -202,6 +202,39 @@ __device__ __forceinline__ float fast_bound(quick &q, const float *peak, int n, 
     }
 }
 
+__device__ __forceinline__ void gather_one(quick &q, float x, int32_t id) {
+    const uint32_t slot = atomicAdd(&q.count, 1u);
+    if (slot >= CANDIDATES) return;
+    q.order[slot] = order_of(x);
+    q.id[slot] = id;
+}
+
+#if CUT_MORE
+/* Of a lane's tokens the edited ones that reach the bound; few lanes have any. */
+template <class type> __device__ __forceinline__ void gather_edited(work<type> *k, uint32_t place, uint32_t edited, float bound) {
+#pragma unroll 1
+    for (; edited; edited &= edited - 1) {
+        const int32_t id = (int32_t)(place / WARP * GROUP) + lane_token<type>(true, place % WARP, __ffs(edited) - 1);
+        const float x = __ldcg(k->row.overlay + id);
+        if (x >= bound) gather_one(k->q, x, id);
+    }
+}
+
+/* The pieces of a row that is not aligned, token by token. */
+template <class type> static __device__ __noinline__ void gather_loose(work<type> *k, float bound) {
+    __builtin_assume(__isShared(k));
+    enum { TOKENS = GROUP / PIECES };
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < k->q.list_length * TOKENS; i += BLOCK_THREADS) {
+        const uint32_t piece = k->q.list[i / TOKENS];
+        const int lane = (int)(piece % PIECES * PIECE_LANES + i % PIECE_LANES);
+        const int64_t id = lane_id<type>(k->row, (int)(piece / PIECES), lane, (int)(i % TOKENS / PIECE_LANES));
+        const float x = token_read_inline<type>(k->row, id);
+        if (x >= bound) gather_one(k->q, x, (int32_t)id);
+    }
+}
+#endif
+
 /* Lists the tokens that reach the bound by reading the pieces that have any; false if they are too many. Eight lanes
  * read a piece, and several pieces before they look at them. */
 template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k, float bound) {
@@ -226,34 +259,44 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
     __syncthreads();
     const uint32_t length = q.list_length;
     if (length > QUICK_PIECES) return false;
+#if CUT_MORE
+    if (!k.row.aligned) {
+        gather_loose(&k, bound);
+    } else
+#endif
 #pragma unroll 1
     for (uint32_t at = threadIdx.x / PIECE_LANES; at < length; at += TEAMS * AT_ONCE) {
         lane_raw<type> raw[AT_ONCE];
         uint32_t place[AT_ONCE], chosen[AT_ONCE], count = 0; /* place: group * WARP + lane */
+        const bool aligned = type::REQUESTED || k.row.aligned;
 #if CUT_MORE
-        uint32_t patched[AT_ONCE];
+        uint32_t edited[AT_ONCE];
 #endif
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             chosen[i] = 0;
 #if CUT_MORE
-            patched[i] = 0;
+            edited[i] = 0;
 #endif
             if (at + i * TEAMS >= length) continue;
             place[i] = q.list[at + i * TEAMS] * PIECE_LANES + threadIdx.x % PIECE_LANES;
-            raw[i] = raw_load<type>(group_at<type>(k.row, place[i] / WARP), k.row.aligned, place[i] % WARP);
-            chosen[i] = k.row.allow ? lane_allow<type>(k.row, place[i] / WARP, place[i] % WARP) : 0xffu;
+            raw[i] = raw_load<type>(group_at<type>(k.row, place[i] / WARP), aligned, place[i] % WARP);
+            chosen[i] = k.row.allow ? lane_bits<type>(k.row.allow, aligned, place[i] / WARP, place[i] % WARP) : 0xffu;
 #if CUT_MORE
-            if (k.row.patch) patched[i] = lane_bits<type>(k.row.patch, k.row.aligned, place[i] / WARP, place[i] % WARP);
+            if (k.row.patch) edited[i] = lane_bits<type>(k.row.patch, aligned, place[i] / WARP, place[i] % WARP);
 #endif
         }
+#if CUT_MORE
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            if (edited[i]) gather_edited(&k, place[i], edited[i] & chosen[i], bound);
+            chosen[i] &= ~edited[i];
+        }
+#endif
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             float x[LANE_TOKENS];
             raw_values(raw[i], x);
-#if CUT_MORE
-            if (patched[i]) lane_patch<type>(k.row, place[i] / WARP, place[i] % WARP, patched[i], x);
-#endif
 #pragma unroll
             for (int t = 0; t < LANE_TOKENS; ++t)
                 if (!(x[t] >= bound)) chosen[i] &= ~(1u << t);
@@ -265,23 +308,14 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
         for (int i = 0; i < AT_ONCE; ++i)
             for (; chosen[i] && slot < CANDIDATES; chosen[i] &= chosen[i] - 1, ++slot) {
                 const int t = __ffs(chosen[i]) - 1;
-                const int32_t id = (int32_t)(place[i] / WARP * GROUP) + lane_token<type>(k.row.aligned, place[i] % WARP, t);
-                float x = raw_value<type>(raw[i], t);
-#if CUT_MORE
-                if (patched[i] >> t & 1) x = __ldcg(k.row.overlay + id);
-#endif
-                q.order[slot] = order_of(x);
-                q.id[slot] = id;
+                q.order[slot] = order_of(raw_value<type>(raw[i], t));
+                q.id[slot] = (int32_t)(place[i] / WARP * GROUP) + lane_token<type>(aligned, place[i] % WARP, t);
             }
     }
     if (whole < k.groups && q.peak[whole] >= bound) { /* the partial group at the end: a token each */
         const int id = whole * GROUP + (int)threadIdx.x;
         const float x = threadIdx.x < GROUP ? token_read_inline<type>(k.row, id) : MINUS_INF;
-        const uint32_t slot = x >= bound ? atomicAdd(&q.count, 1u) : CANDIDATES;
-        if (slot < CANDIDATES) {
-            q.order[slot] = order_of(x);
-            q.id[slot] = id;
-        }
+        if (x >= bound) gather_one(q, x, id);
     }
     __syncthreads();
     return q.count <= CANDIDATES;

@@ -60,12 +60,13 @@ struct alignas(16) quick { /* read 16 bytes at a time */
 
 /* What edit.cuh keeps in shared memory of the tokens that a row's request edits, in the part that the block reads; a part has at
  * most EDIT_GROUPS groups then. */
-enum { EDIT_GROUPS = 512, EDIT_WORDS = EDIT_GROUPS * GROUP / 32, EDIT_TOKENS = 2560 };
+enum { EDIT_GROUPS = 256, EDIT_WORDS = EDIT_GROUPS * GROUP / 32, EDIT_TOKENS = 2800 };
 #if CUT_MORE
 struct edit_space {
     uint32_t bits[EDIT_WORDS];   /* a bit for every token of the part: it is edited */
     uint32_t cell[EDIT_TOKENS];  /* of each that is, in order: what is known of it, then its logit */
     int32_t id[EDIT_TOKENS];
+    float bias[EDIT_TOKENS];
     uint16_t before[EDIT_WORDS]; /* edited tokens before those of a word */
 };
 #endif

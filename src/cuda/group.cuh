@@ -43,16 +43,19 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
 struct type_f32 {
+    static constexpr uint32_t MINUS_INFS = 0xff800000u;
     enum { BYTES = 4, REQUESTED = 0, TOLD = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
+    static constexpr uint32_t MINUS_INFS = 0xfc00fc00u; /* two of them */
     enum { BYTES = 2, REQUESTED = 0, TOLD = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
+    static constexpr uint32_t MINUS_INFS = 0xff80ff80u;
     enum { BYTES = 2, REQUESTED = 0, TOLD = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
@@ -148,6 +151,25 @@ __device__ __forceinline__ float lane_peak(const float x[LANE_TOKENS]) {
     for (int j = 1; j < LANE_TOKENS; ++j) most = max_or_nan(most, x[j]);
     return most;
 }
+
+#if CUT_MORE
+/* Makes -inf of the tokens of a lane whose bit is not set, before unpacking. */
+template <class type> __device__ __forceinline__ void raw_mask(lane_raw<type> &raw, uint32_t keep) {
+    uint32_t *word = (uint32_t *)raw.word;
+    if (type::BYTES == 4) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (!(keep >> j & 1)) word[j] = 0xff800000u;
+        return;
+    }
+    const uint32_t spread = keep | keep << 15; /* of tokens 2 j and 2 j + 1 the bits are 16 apart */
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS / 2; ++j) {
+        const uint32_t halves = halves_of(spread << (7 - 2 * j));
+        word[j] = (word[j] & halves) | (type::MINUS_INFS & ~halves);
+    }
+}
+#endif
 
 /* The same before unpacking: two at a time for 2-byte logits. */
 __device__ __forceinline__ float raw_peak(const lane_raw<type_f32> &raw) {

@@ -79,31 +79,42 @@ __device__ __forceinline__ records records_make(const row_params &p) {
 }
 
 #if CUT_MORE
-/* Looks up what the row's request asks for; `slot` below 0: nothing. Done by one warp. Returns whether it may. */
-__device__ __forceinline__ bool request_read(const sample_args &a, int64_t row, int64_t slot, device_row *logits, row_request *q) {
+/* Looks up what the row's request asks for; `slot` below 0: nothing. Done by one warp. part_edit checks it. */
+__device__ __forceinline__ void request_read(const sample_args &a, int64_t row, int64_t slot, device_row *logits, row_request *q) {
     const int lane = threadIdx.x % WARP;
     const uint32_t *from = a.extra && slot >= 0 ? (const uint32_t *)(a.extra + slot) : nullptr;
     slot_said said = {};
     if (a.pool.memory && slot >= 0) said = slot_read(&a.pool, slot); /* now, not after another wait */
-    for (int i = lane; i < (int)(sizeof q->extra / 4); i += WARP) ((uint32_t *)&q->extra)[i] = from ? from[i] : 0;
+    uint32_t any = 0;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof q->extra / 4); i += WARP) {
+        const uint32_t word = from && i + lane < (int)(sizeof q->extra / 4) ? from[i + lane] : 0;
+        if (i + lane < (int)(sizeof q->extra / 4)) ((uint32_t *)&q->extra)[i + lane] = word;
+        any |= word;
+    }
+    const bool asks = __any_sync(ALL_LANES, any != 0);
+    if (lane == 0) {
+        q->prepares = asks;
+        q->said.row_flags = 0;
+    }
     __syncwarp();
+    if (!asks) return; /* as most do: the row is one like others */
     const raffle_extra &e = q->extra;
-    const bool touches = extra_touches(e), looks_back = extra_history_user(&e) != nullptr;
+    const bool looks_back = extra_history_user(&e) != nullptr;
     const int64_t words = row * a.groups * GROUP_WORDS;
     if (!looks_back) said.row_flags = 0;
     if (lane == 0) {
         q->said = said;
+        q->lost = looks_back && !a.pool.memory;
         q->allow = logits->allow;
         q->mask = a.mask + words;
         q->patch = a.patch + words;
         q->overlay = a.overlay + row * a.groups * GROUP;
-        q->prepares = touches || e.allowed_count || e.stop_count || e.breaker_count;
         q->near = false;
     }
     if (e.allowed_count) logits->allow = a.mask + words;
-    if (touches) logits->patch = a.patch + words;
+    if (extra_touches(e)) logits->patch = a.patch + words;
     logits->overlay = a.overlay + row * a.groups * GROUP;
-    return extra_numbers_good(&e) && (a.pool.memory || !looks_back);
 }
 #endif
 
@@ -126,7 +137,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         valid = p.temperature >= 0.0f && p.top_p == p.top_p && p.min_p == p.min_p;
     }
 #if CUT_MORE
-    valid = request_read(a, row, known ? slot : -1, &logits, &k->request) && valid;
+    request_read(a, row, known ? slot : -1, &logits, &k->request);
     const row_filters more = ROW_FILTERS(&k->request.extra);
     p.more = more;
     p.flags |= k->request.extra.flags;
@@ -254,6 +265,9 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
         if (warp == 0) job_read(a, p.row, logits, k);
     }
     if (threadIdx.x % WARP == 0) k->best_of_warp[warp] = 0; /* of a warp without groups */
+#if CUT_MORE
+    if (warp) edit_clear(k->edit); /* while one warp waits for what the row asks for */
+#endif
     __syncthreads();
 #if CUT_MORE
     if (k->valid && k->request.prepares) {

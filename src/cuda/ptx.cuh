@@ -27,6 +27,17 @@ __device__ __forceinline__ uint4 load_once(const uint4 *p) {
 #endif
 }
 
+/* A half of a word all ones where its bit is set: bit 7 for the lower half, bit 23 for the upper. */
+__device__ __forceinline__ uint32_t halves_of(uint32_t bits) {
+#if defined(RAFFLE_EMULATE)
+    return (bits & 0x80u ? 0xffffu : 0) | (bits & 0x800000u ? 0xffff0000u : 0);
+#else
+    uint32_t halves;
+    asm("prmt.b32 %0, %1, 0, 0xaa88;" : "=r"(halves) : "r"(bits)); /* copies the signs of bytes 0 and 2 */
+    return halves;
+#endif
+}
+
 __device__ __forceinline__ void prefetch(const char *p) {
 #if defined(RAFFLE_EMULATE)
     (void)p;

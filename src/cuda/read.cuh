@@ -36,7 +36,8 @@ struct row_request {
     const uint32_t *allow; /* the caller's mask, or NULL */
     uint32_t *mask, *patch; /* [words] */
     float *overlay;         /* [vocab] */
-    bool prepares; /* the row is edited, or has lists to check */
+    bool prepares; /* the record is not all zero: there is something to check, perhaps to edit */
+    bool lost;     /* it looks back, but there is no history */
     bool near;     /* the part's edits are in shared memory */
 };
 #endif
@@ -92,10 +93,8 @@ __device__ __forceinline__ void record_weigh(const records &to, int g, const flo
     if (threadIdx.x % WARP == 0) __stcg(to.mass + g, sum);
 }
 
-/* Leaves the record of a group whose logits are in the lanes of a warp, `most` being each lane's maximum. It is
- * wrong if there is a NaN: rare, and done again by groups_redo. Returns the group's maximum, if there are weights. */
-template <bool pieces, bool weights>
-__device__ __forceinline__ float record_make(const records &to, int g, const float x[LANE_TOKENS], float most) {
+/* Leaves the maxima of a group, `most` being each lane's. Returns the group's, if there are weights. */
+template <bool pieces, bool weights> __device__ __forceinline__ float record_peaks(const records &to, int g, float most) {
     const int lane = threadIdx.x % WARP;
     if (pieces) {
         float piece = most;
@@ -107,7 +106,15 @@ __device__ __forceinline__ float record_make(const records &to, int g, const flo
     }
     const float peak = float_of_order(warp_max(order_of(most))); /* a NaN is the largest key */
     if (!pieces && lane == 0) __stcg(to.peak + g, peak);
-    record_weigh(to, g, x, peak);
+    return peak;
+}
+
+/* Leaves the record of a group whose logits are in the lanes of a warp, `most` being each lane's maximum. It is
+ * wrong if there is a NaN: rare, and done again by groups_redo. Returns the group's maximum, if there are weights. */
+template <bool pieces, bool weights>
+__device__ __forceinline__ float record_make(const records &to, int g, const float x[LANE_TOKENS], float most) {
+    const float peak = record_peaks<pieces, weights>(to, g, most);
+    if (weights) record_weigh(to, g, x, peak);
     return peak;
 }
 

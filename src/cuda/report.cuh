@@ -154,8 +154,8 @@ template <class type> static __device__ __noinline__ uint64_t report_mass(work<t
 template <class type> __device__ __forceinline__ bool report_open(work<type> *k, view *v, int point, uint32_t top) {
     const answer told = k->told;
     const float drawn_at = k->params.temperature;
-    const bool again = k->apart || (told.capped && point != RAFFLE_FILTERED); /* nobody has read it, or it is no longer there */
-    bool listed = k->listed && !again && (point == RAFFLE_FILTERED || k->q.count >= top);
+    const bool again = !k->apart && told.capped && point != RAFFLE_FILTERED; /* its maxima are no longer there */
+    bool listed = k->listed && !k->apart && !again && (point == RAFFLE_FILTERED || k->q.count >= top);
     if (threadIdx.x == 0) {
         const bool clobbered = k->groups > PEAKS_MAX && k->shown.mass == k->to.mass; /* by the draw */
         k->to = k->shown;
