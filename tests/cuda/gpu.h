@@ -21,7 +21,14 @@
 static const char *gpu_program;
 static char gpu_missing[160]; /* why there is no GPU; empty if there is one */
 
-static inline int gpu_quick(void) { return getenv("RAFFLE_TEST_QUICK") != NULL; } /* for runs under a sanitizer */
+static inline int gpu_quick(void) { return getenv("RAFFLE_TEST_QUICK") != NULL; } /* for sanitizers and the emulation */
+
+/* Whether this is tests/emulate, which has time for a few rows of a large vocabulary. */
+static inline int gpu_emulated(void) {
+    struct cudaDeviceProp properties;
+    return cudaGetDeviceProperties(&properties, 0) == cudaSuccess && !strncmp(properties.name, "emulation", 9);
+}
+static inline int gpu_small_only(void) { return gpu_quick() && !gpu_emulated(); }
 
 /* ---- what must not fail ---- */
 

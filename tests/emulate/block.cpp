@@ -1,17 +1,15 @@
-/* block.cpp - runs a grid: block after block, the threads of a block in turns, each until it has to wait for others.
+/* block.cpp - runs a block: its threads in turns, each until it has to wait for others.
  *
- * A thread that comes to a warp's or block's meeting waits there; whoever comes last works out everybody's result and goes
- * on. Only what can go wrong on a GPU is an error here: lanes at different meetings, a lane that is waited for and has
- * returned, a value asked of a lane that does not take part, nobody who can go on.
+ * A thread that comes to a warp's or block's meeting waits there; whoever comes last works out everybody's result. Only
+ * what can go wrong on a GPU is an error here: lanes at different meetings, a lane that is waited for and has returned, a
+ * value asked of a lane that does not take part, nobody who can go on.
  *
- * Order: warp 0 as far as it gets, then warp 1, ...; lanes upwards. With RAFFLE_EMULATE_SEED=N, N > 0, it is shuffled:
- * blocks, warps, lanes, and threads may be left at atomic operations, too. What depends on the order lacks a barrier. */
+ * Order: warp 0 as far as it gets, then warp 1, ...; lanes upwards. Shuffled: warps and lanes in any order, and threads may
+ * be left at atomic operations, too. What depends on the order lacks a barrier. */
 #include "block.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-#include "fiber.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -19,56 +17,13 @@ dim3 blockDim, gridDim;
 namespace emulate {
 namespace {
 
-enum { THREADS_MAX = 1024, WARPS_MAX = THREADS_MAX / warpSize };
-
 const char *const meeting_name[] = {
     "__syncwarp", "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync",
     "__all_sync", "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
     "__reduce_and_sync", "__reduce_or_sync", "__reduce_xor_sync", "__match_any_sync", "__match_all_sync",
     "__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count", "cluster.sync"};
 
-struct cuda_thread {
-    fiber run;
-    uint3 index;
-    bool returned;
-    /* What it waits at, and what came of it. */
-    bool waits;
-    meeting what;
-    uint32_t mask;
-    int lane, width;
-    uint64_t value, result;
-    const char *file;
-    int line;
-};
-
-/* Lanes as bits. */
-struct cuda_warp {
-    uint32_t ready;   /* can go on */
-    uint32_t meeting; /* wait for other lanes */
-};
-
-/* The block that runs. */
-struct {
-    cuda_thread thread[THREADS_MAX];
-    cuda_warp warp[WARPS_MAX];
-    int order[WARPS_MAX]; /* which warp goes first */
-    int threads, warps, live, arrived, now;
-    bool mixed; /* shuffled: any thread next, not the warp that comes first */
-    fiber host;
-    char *stacks;
-    const std::function<void()> *body;
-} block;
-
-/* ---- chance --------------------------------------------------------------------------------------------- */
-
-uint64_t seed, chance_state;
-
-uint32_t chance(uint32_t below) { /* splitmix64 */
-    uint64_t z = chance_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ z >> 31) >> 32) % below;
-}
+cuda_block *self; /* the block that runs */
 
 int nth_bit(uint32_t bits, uint32_t n) {
     while (n--) bits &= bits - 1;
@@ -79,267 +34,272 @@ int nth_bit(uint32_t bits, uint32_t n) {
 
 void say_where(const cuda_thread &t) {
     if (t.returned) fprintf(stderr, "has returned");
-    else if (t.waits && t.what < MEET_BLOCK)
-        fprintf(stderr, "waits at %s:%d: %s with mask %08x", t.file, t.line, meeting_name[t.what], t.mask);
-    else if (t.waits) fprintf(stderr, "waits at %s:%d: %s", t.file, t.line, meeting_name[t.what]);
-    else fprintf(stderr, "can go on");
+    else if (!t.waits) fprintf(stderr, "can go on");
+    else fprintf(stderr, "waits at %s:%d: %s", t.at.file, t.at.line, meeting_name[t.at.what]);
+    if (!t.returned && t.waits && t.at.mask) fprintf(stderr, " with mask %08x", t.at.mask);
 }
 
 bool same_place(const cuda_thread &a, const cuda_thread &b) {
     if (a.returned || b.returned || !a.waits || !b.waits) return a.returned == b.returned && a.waits == b.waits;
-    return a.what == b.what && a.file == b.file && a.line == b.line && (a.what >= MEET_BLOCK || a.mask == b.mask);
+    return a.at == b.at;
 }
 
-/* Says what is wrong and where all threads are, and ends the program. */
-[[noreturn]] void die(const char *format, ...) {
+} // namespace
+
+void die(const char *format, ...) {
     va_list values;
     fflush(stdout);
     fprintf(stderr, "emulation: block (%u, %u, %u) of (%u, %u, %u), thread %d: ", blockIdx.x, blockIdx.y, blockIdx.z, gridDim.x,
-            gridDim.y, gridDim.z, block.now);
+            gridDim.y, gridDim.z, self->now);
     va_start(values, format);
     vfprintf(stderr, format, values);
     va_end(values);
     fprintf(stderr, "\n");
-    for (int i = 0, end; i < block.threads; i = end) {
-        for (end = i + 1; end < block.threads && same_place(block.thread[i], block.thread[end]); ++end) continue;
+    for (int i = 0, end; i < self->threads; i = end) {
+        for (end = i + 1; end < self->threads && same_place(self->thread[i], self->thread[end]); ++end) continue;
         if (end - i == 1) fprintf(stderr, "    thread %d ", i);
         else fprintf(stderr, "    threads %d to %d: each ", i, end - 1);
-        say_where(block.thread[i]);
+        say_where(self->thread[i]);
         fprintf(stderr, "\n");
     }
     if (seed) fprintf(stderr, "    RAFFLE_EMULATE_SEED=%llu\n", (unsigned long long)seed);
     abort();
 }
 
+namespace {
+
 /* ---- turns ---------------------------------------------------------------------------------------------- */
 
 /* The thread that goes on, or -1. */
 int choose() {
     uint32_t ready = 0; /* warps, by their place in the order */
-    const int current = block.now / warpSize;
-    if (!block.mixed && block.now >= 0 && block.warp[current].ready) {
-        const uint32_t lanes = block.warp[current].ready;
+    const int current = self->now / warpSize;
+    if (!self->mixed && self->now >= 0 && self->warp[current].ready) {
+        const uint32_t lanes = self->warp[current].ready;
         return current * warpSize + (seed ? nth_bit(lanes, chance((uint32_t)__builtin_popcount(lanes))) : __builtin_ctz(lanes));
     }
-    for (int i = 0; i < block.warps; ++i)
-        if (block.warp[block.order[i]].ready) {
+    for (int i = 0; i < self->warps; ++i)
+        if (self->warp[self->order[i]].ready) {
             ready |= 1u << i;
-            if (!block.mixed) break;
+            if (!self->mixed) break;
         }
     if (!ready) return -1;
-    const int warp = block.order[nth_bit(ready, block.mixed ? chance((uint32_t)__builtin_popcount(ready)) : 0)];
-    const uint32_t lanes = block.warp[warp].ready;
+    const int warp = self->order[nth_bit(ready, self->mixed ? chance((uint32_t)__builtin_popcount(ready)) : 0)];
+    const uint32_t lanes = self->warp[warp].ready;
     return warp * warpSize + nth_bit(lanes, seed ? chance((uint32_t)__builtin_popcount(lanes)) : 0);
+}
+
+void make_ready(int thread) {
+    self->thread[thread].waits = false;
+    self->warp[thread / warpSize].ready |= 1u << thread % warpSize;
+}
+
+/* If all threads wait for the other blocks of the cluster: waits, too. */
+bool cluster_wait() {
+    if (!self->at_cluster || self->at_cluster < self->live) return false;
+    for (int i = 0; i < self->threads; ++i)
+        if (!self->thread[i].returned && self->thread[i].at.what != MEET_CLUSTER) die("threads wait at different barriers");
+    cuda_block *const own = self;
+    cluster_meet_others();
+    self = own;
+    blockIdx = own->index;
+    own->at_cluster = 0;
+    for (int i = 0; i < own->threads; ++i)
+        if (!own->thread[i].returned) make_ready(i);
+    return true;
 }
 
 /* Leaves the running thread for the one chosen. */
 void go_on(fiber *from, bool last) {
-    const int next = choose();
+    int next = choose();
+    if (next < 0 && cluster_wait()) next = choose();
     if (next < 0) die("nobody can go on");
-    block.warp[next / warpSize].ready &= ~(1u << next % warpSize);
-    if (next == block.now && !last) return;
-    block.now = next;
-    threadIdx = block.thread[next].index;
-    fiber_switch(from, &block.thread[next].run, last);
-}
-
-void make_ready(int thread) {
-    block.thread[thread].waits = false;
-    block.warp[thread / warpSize].ready |= 1u << thread % warpSize;
+    self->warp[next / warpSize].ready &= ~(1u << next % warpSize);
+    threadIdx = self->thread[next].index;
+    if (next == self->now && !last) return;
+    self->now = next;
+    fiber_switch(from, &self->thread[next].run, last);
 }
 
 /* Lets the threads at the block's barrier go if all are there. */
 void barrier_open() {
-    if (!block.arrived || block.arrived < block.live) return;
-    int first = 0, count = 0;
-    while (block.thread[first].returned) ++first;
-    const cuda_thread &one = block.thread[first];
-    for (int i = first; i < block.threads; ++i) {
-        const cuda_thread &t = block.thread[i];
+    if (!self->arrived || self->arrived < self->live) return;
+    const cuda_thread *one = nullptr;
+    int count = 0;
+    for (int i = 0; i < self->threads; ++i) {
+        const cuda_thread &t = self->thread[i];
         if (t.returned) continue;
-        if (!same_place(one, t)) die("threads wait at different barriers");
-        count += t.value != 0;
+        if (!one) one = &t;
+        if (!(t.at == one->at)) die("threads wait at different barriers");
+        count += self->warp[i / warpSize].value[i % warpSize] != 0;
     }
-    const int result = one.what == MEET_BLOCK_OR ? count > 0 : one.what == MEET_BLOCK_AND ? count == block.live : count;
-    for (int i = first; i < block.threads; ++i) {
-        if (block.thread[i].returned) continue;
-        block.thread[i].result = (uint64_t)result;
+    const meeting what = one->at.what;
+    const int result = what == MEET_BLOCK_OR ? count > 0 : what == MEET_BLOCK_AND ? count == self->live : count;
+    for (int i = 0; i < self->threads; ++i) {
+        if (self->thread[i].returned) continue;
+        self->warp[i / warpSize].result[i % warpSize] = (uint64_t)result;
         make_ready(i);
     }
-    block.arrived = 0;
+    self->arrived = 0;
 }
 
 void thread_start() {
-    fiber_begun(&block.host);
-    (*block.body)();
-    cuda_thread &t = block.thread[block.now];
+    fiber_begun(&self->host);
+    (*self->body)();
+    cuda_thread &t = self->thread[self->now];
     t.returned = true;
-    --block.live;
+    --self->live;
     barrier_open();
-    if (block.live) go_on(&t.run, true);
-    else fiber_switch(&t.run, &block.host, true);
+    if (self->live) go_on(&t.run, true);
+    else fiber_switch(&t.run, &self->host, true);
     abort();
 }
 
 /* ---- a warp's meetings ------------------------------------------------------------------------------------ */
 
-/* What all lanes get alike. */
-uint64_t reduce(meeting what, const cuda_thread *lanes, uint32_t mask) {
-    uint32_t sum = 0, all = 0xffffffffu, any = 0, odd = 0, least = 0xffffffffu, most = 0, ballot = 0;
-    int32_t least_signed = INT32_MAX, most_signed = INT32_MIN;
-    bool equal = true;
-    for (uint32_t left = mask; left; left &= left - 1) {
-        const int lane = __builtin_ctz(left);
-        const uint32_t x = (uint32_t)lanes[lane].value;
-        sum += x, all &= x, any |= x, odd ^= x;
-        least = min(least, x), most = max(most, x);
-        least_signed = min(least_signed, (int32_t)x), most_signed = max(most_signed, (int32_t)x);
-        ballot |= (uint32_t)(x != 0) << lane;
-        equal = equal && lanes[lane].value == lanes[__builtin_ctz(mask)].value;
-    }
+/* What all lanes get alike; lanes that are not in the mask have brought nothing. */
+template <class type, class function> uint64_t reduce(const cuda_warp &w, uint32_t mask, type start, function add) {
+    for (uint32_t left = mask; left; left &= left - 1) start = add(start, (type)w.value[__builtin_ctz(left)]);
+    return (uint64_t)start;
+}
+
+uint32_t lanes_equal(const cuda_warp &w, uint32_t mask, uint64_t value) {
+    uint32_t lanes = 0;
+    for (uint32_t left = mask; left; left &= left - 1)
+        if (w.value[__builtin_ctz(left)] == value) lanes |= left & -left;
+    return lanes;
+}
+
+uint64_t all_get(meeting what, const cuda_warp &w, uint32_t mask) {
+    typedef uint32_t u;
     switch (what) {
-    case MEET_BALLOT: return ballot;
-    case MEET_ANY: return ballot != 0;
-    case MEET_ALL: return ballot == mask;
-    case MEET_ADD: return sum;
-    case MEET_MIN: return least;
-    case MEET_MAX: return most;
-    case MEET_MIN_SIGNED: return (uint32_t)least_signed;
-    case MEET_MAX_SIGNED: return (uint32_t)most_signed;
-    case MEET_AND: return all;
-    case MEET_OR: return any;
-    case MEET_XOR: return odd;
-    case MEET_MATCH_ALL: return equal ? mask : 0;
+    case MEET_BALLOT: return mask & ~lanes_equal(w, mask, 0);
+    case MEET_ANY: return lanes_equal(w, mask, 0) != mask;
+    case MEET_ALL: return !lanes_equal(w, mask, 0);
+    case MEET_ADD: return reduce<u>(w, mask, 0, [](u a, u b) { return a + b; });
+    case MEET_MIN: return reduce<u>(w, mask, ~0u, [](u a, u b) { return a < b ? a : b; });
+    case MEET_MAX: return reduce<u>(w, mask, 0, [](u a, u b) { return a > b ? a : b; });
+    case MEET_MIN_SIGNED: return reduce<int>(w, mask, INT32_MAX, [](int a, int b) { return a < b ? a : b; });
+    case MEET_MAX_SIGNED: return reduce<int>(w, mask, INT32_MIN, [](int a, int b) { return a > b ? a : b; });
+    case MEET_AND: return reduce<u>(w, mask, ~0u, [](u a, u b) { return a & b; });
+    case MEET_OR: return reduce<u>(w, mask, 0, [](u a, u b) { return a | b; });
+    case MEET_XOR: return reduce<u>(w, mask, 0, [](u a, u b) { return a ^ b; });
+    case MEET_MATCH_ALL: return lanes_equal(w, mask, w.value[__builtin_ctz(mask)]) == mask ? mask : 0;
     default: return 0;
     }
 }
 
-/* The lane whose value this lane gets. */
-int source(const cuda_thread &t, int lane) {
-    const int first = lane & ~(t.width - 1), last = lane | (t.width - 1);
+/* The lane whose value a lane gets. */
+int source(meeting what, const cuda_warp &w, int lane) {
+    const int first = lane & -w.width[lane], last = lane | (w.width[lane] - 1), given = w.lane[lane];
     int from = lane;
-    if (t.what == MEET_SHFL) from = first | (t.lane & (t.width - 1));
-    if (t.what == MEET_SHFL_UP) from = lane - t.lane;
-    if (t.what == MEET_SHFL_DOWN) from = lane + t.lane;
-    if (t.what == MEET_SHFL_XOR) from = lane ^ t.lane;
+    if (what == MEET_SHFL) from = first | (given & (w.width[lane] - 1));
+    if (what == MEET_SHFL_UP) from = lane - given;
+    if (what == MEET_SHFL_DOWN) from = lane + given;
+    if (what == MEET_SHFL_XOR) from = lane ^ given;
     return from < first || from > last ? lane : from;
 }
 
-void warp_finish(cuda_thread *lanes, uint32_t mask, meeting what) {
+void warp_finish(cuda_warp &w, uint32_t mask, meeting what) {
     const bool moves = what >= MEET_SHFL && what <= MEET_SHFL_XOR;
-    const uint64_t alike = moves || what == MEET_SYNC || what == MEET_MATCH_ANY ? 0 : reduce(what, lanes, mask);
+    const uint64_t alike = all_get(what, w, mask);
     for (uint32_t left = mask; left; left &= left - 1) {
         const int lane = __builtin_ctz(left);
-        cuda_thread &t = lanes[lane];
-        t.result = alike;
-        if (moves) {
-            const int from = source(t, lane);
-            if (!(mask >> from & 1)) die("lane %d asks for the value of lane %d, which is not in the mask", lane, from);
-            t.result = lanes[from].value;
-        }
-        if (what == MEET_MATCH_ANY)
-            for (int i = 0; i < warpSize; ++i)
-                if (mask >> i & 1 && lanes[i].value == t.value) t.result |= 1u << i;
+        w.result[lane] = what == MEET_MATCH_ANY ? lanes_equal(w, mask, w.value[lane]) : alike;
+        if (!moves) continue;
+        const int from = source(what, w, lane);
+        if (!(mask >> from & 1)) die("lane %d asks for the value of lane %d, which is not in the mask", lane, from);
+        w.result[lane] = w.value[from];
     }
 }
 
 } // namespace
 
 uint64_t warp_meet(meeting what, uint32_t mask, uint64_t value, int lane_given, int width, const char *file, int line) {
-    const int lane = block.now % warpSize;
-    cuda_thread &t = block.thread[block.now], *lanes = &t - lane;
-    cuda_warp &w = block.warp[block.now / warpSize];
-    t.waits = true, t.what = what, t.mask = mask, t.value = value, t.lane = lane_given, t.width = width;
-    t.file = file, t.line = line;
+    const int lane = self->now % warpSize;
+    cuda_thread &t = self->thread[self->now], *lanes = &t - lane;
+    cuda_warp &w = self->warp[self->now / warpSize];
+    t.waits = true;
+    t.at = {file, line, what, mask};
+    w.mask[lane] = mask, w.value[lane] = value, w.lane[lane] = lane_given, w.width[lane] = width;
     if (!(mask >> lane & 1)) die("calls with a mask that it is not in");
     w.meeting |= 1u << lane;
-    bool all = (w.meeting & mask) == mask;
-    for (uint32_t left = all ? mask : 0; left; left &= left - 1) all = all && lanes[__builtin_ctz(left)].mask == mask;
-    if (all) {
-        for (uint32_t left = mask; left; left &= left - 1)
-            if (!same_place(t, lanes[__builtin_ctz(left)])) die("lanes of a warp meet at different places");
-        warp_finish(lanes, mask, what);
-        w.meeting &= ~mask;
-        for (uint32_t left = mask; left; left &= left - 1) make_ready(block.now - lane + __builtin_ctz(left));
+    if ((w.meeting & mask) == mask) {
+        bool all = true; /* some may wait with another mask, which comes first for them */
+        for (uint32_t left = mask; left; left &= left - 1) all = all && w.mask[__builtin_ctz(left)] == mask;
+        if (all) {
+            for (uint32_t left = mask; left; left &= left - 1)
+                if (!(t.at == lanes[__builtin_ctz(left)].at)) die("lanes of a warp meet at different places");
+            warp_finish(w, mask, what);
+            for (uint32_t left = mask; left; left &= left - 1) lanes[__builtin_ctz(left)].waits = false;
+            w.meeting &= ~mask;
+            w.ready |= mask;
+        }
     }
     go_on(&t.run, false);
-    return t.result;
+    return w.result[lane];
 }
 
 int block_meet(meeting what, int value, const char *file, int line) {
-    cuda_thread &t = block.thread[block.now];
-    t.waits = true, t.what = what, t.value = (uint64_t)(int64_t)value, t.file = file, t.line = line;
-    ++block.arrived;
+    cuda_thread &t = self->thread[self->now];
+    cuda_warp &w = self->warp[self->now / warpSize];
+    const int lane = self->now % warpSize;
+    t.waits = true;
+    t.at = {file, line, what, 0};
+    w.value[lane] = (uint64_t)(int64_t)value;
+    ++self->arrived;
     barrier_open();
     go_on(&t.run, false);
-    return (int)t.result;
+    return (int)w.result[lane];
 }
 
 void pause() {
     if (!seed || chance(8)) return;
-    make_ready(block.now);
-    go_on(&block.thread[block.now].run, false);
+    make_ready(self->now);
+    go_on(&self->thread[self->now].run, false);
 }
 
 void promised(bool holds, const char *condition, const char *file, int line) {
     if (!holds) die("%s:%d: assumes %s, which does not hold", file, line, condition);
 }
 
-bool is_shared(const void *) { return true; }
+void cluster_meet(const char *file, int line) {
+    cuda_thread &t = self->thread[self->now];
+    t.waits = true;
+    t.at = {file, line, MEET_CLUSTER, 0};
+    ++self->at_cluster;
+    go_on(&t.run, false);
+}
 
-/* ---- a grid ----------------------------------------------------------------------------------------------- */
+const cuda_block &running() { return *self; }
 
-static void block_run() {
+void block_run(cuda_block *block, const std::function<void()> &body) {
     const dim3 d = blockDim;
-    block.threads = block.live = (int)(d.x * d.y * d.z);
-    block.warps = (block.threads + warpSize - 1) / warpSize;
-    block.arrived = 0;
-    block.now = -1;
-    block.mixed = seed && chance(2);
-    for (int i = 0; i < block.warps; ++i) {
+    self = block;
+    blockIdx = block->index;
+    block->body = &body;
+    block->threads = block->live = (int)(d.x * d.y * d.z);
+    block->warps = (block->threads + warpSize - 1) / warpSize;
+    block->arrived = block->at_cluster = 0;
+    block->now = -1;
+    block->mixed = seed && chance(2);
+    for (int i = 0; i < block->warps; ++i) {
         const int j = seed ? (int)chance((uint32_t)i + 1) : i;
-        block.order[i] = block.order[j];
-        block.order[j] = i;
-        block.warp[i].ready = block.warp[i].meeting = 0;
+        block->order[i] = block->order[j];
+        block->order[j] = i;
+        block->warp[i].ready = block->warp[i].meeting = 0;
     }
-    for (int i = 0; i < block.threads; ++i) {
-        cuda_thread &t = block.thread[i];
+    if (!block->stacks) block->stacks = fiber_stacks(THREADS_MAX);
+    for (int i = 0; i < block->threads; ++i) {
+        cuda_thread &t = block->thread[i];
         const unsigned n = (unsigned)i;
         t.index = {n % d.x, n / d.x % d.y, n / d.x / d.y};
         t.returned = false;
-        fiber_make(&t.run, block.stacks + i * fiber_stack_bytes(), thread_start);
+        fiber_make(&t.run, block->stacks + i * fiber_stack_bytes(), thread_start);
         make_ready(i);
     }
-    block.host.stack = nullptr;
-    go_on(&block.host, false);
-}
-
-void shuffle_by(uint64_t number) { seed = chance_state = number; }
-
-void grid_run(dim3 grid, dim3 threads, const std::function<void()> &body) {
-    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
-    if (!block.stacks) block.stacks = fiber_stacks(THREADS_MAX);
-    gridDim = grid;
-    blockDim = threads;
-    block.body = &body;
-    /* Any odd number that has no divisor in common with `blocks` walks through all of them. */
-    uint64_t step = 1, at = 0;
-    if (seed && blocks > 2) {
-        auto divisor = [](uint64_t a, uint64_t b) {
-            while (b) {
-                const uint64_t rest = a % b;
-                a = b, b = rest;
-            }
-            return a;
-        };
-        at = chance(0x7fffffff) % blocks;
-        do step = 1 + chance(0x7fffffff) % (blocks - 1);
-        while (divisor(step, blocks) != 1);
-    }
-    for (uint64_t i = 0; i < blocks; ++i, at = (at + step) % blocks) {
-        blockIdx = {(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y), (unsigned)(at / grid.x / grid.y)};
-        block_run();
-    }
+    block->host.stack = nullptr;
+    go_on(&block->host, false);
 }
 
 } // namespace emulate

@@ -1,14 +1,72 @@
-/* block.h - what the runtime asks of block.cpp. */
+/* block.h - a block and its threads, and what the files here ask of each other. */
 #ifndef RAFFLE_EMULATE_BLOCK_H
 #define RAFFLE_EMULATE_BLOCK_H
 
 #include "device.h"
+#include "fiber.h"
 
 namespace emulate {
 
-void shuffle_by(uint64_t number); /* 0: in order */
-/* Runs `body` once for each thread of the grid. */
-void grid_run(dim3 grid, dim3 threads, const std::function<void()> &body);
+enum { THREADS_MAX = 1024, WARPS_MAX = THREADS_MAX / warpSize, CLUSTER_MAX = 16, DYNAMIC_MAX = 227 << 10 };
+
+/* Where a thread waits. */
+struct place {
+    const char *file;
+    int line;
+    meeting what;
+    uint32_t mask; /* 0 for all of the block */
+    bool operator==(const place &o) const { return file == o.file && line == o.line && what == o.what && mask == o.mask; }
+};
+
+struct cuda_thread {
+    fiber run;
+    uint3 index;
+    bool returned, waits;
+    place at;
+};
+
+struct cuda_warp {
+    uint32_t ready;   /* lanes that can go on, as bits */
+    uint32_t meeting; /* and that wait for other lanes */
+    /* What each lane brings to a meeting, and what it gets. */
+    uint32_t mask[warpSize];
+    uint64_t value[warpSize], result[warpSize];
+    int lane[warpSize], width[warpSize];
+};
+
+struct cuda_block {
+    cuda_thread thread[THREADS_MAX];
+    cuda_warp warp[WARPS_MAX];
+    int order[WARPS_MAX]; /* which warp goes first */
+    bool mixed;           /* shuffled: any thread next, not the warp that comes first */
+    int threads, warps;
+    int live, arrived, at_cluster; /* threads that have not returned, wait at the barrier, wait for the cluster */
+    int now;                       /* the thread that runs */
+    fiber host;
+    char *stacks;
+    const std::function<void()> *body;
+    /* its place in the grid and in its cluster */
+    uint3 index;
+    int rank;
+    bool begun, parked, finished; /* runs; waits for the cluster's other blocks; has ended */
+    char *shared;          /* its shared memory: where its host thread has thread-local variables */
+};
+
+/* block.cpp */
+void block_run(cuda_block *block, const std::function<void()> &body); /* block->index is set */
+const cuda_block &running();
+[[noreturn]] void die(const char *format, ...); /* says what is wrong and where all threads are, and ends the program */
+
+/* grid.cpp */
+extern uint64_t seed; /* 0: everything in order */
+uint32_t chance(uint32_t below);
+void grid_run(dim3 grid, dim3 threads, unsigned cluster, const void *kernel, size_t dynamic, const std::function<void()> &body);
+void cluster_meet_others(); /* lets the other blocks of the cluster go on until all have come */
+
+/* shared.cpp */
+char *shared_base();
+void shared_spoil(const void *kernel, size_t dynamic); /* a block finds rubbish */
+void shared_check(size_t dynamic);                     /* and leaves what is behind its dynamic memory alone */
 
 } // namespace emulate
 

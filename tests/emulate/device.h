@@ -16,11 +16,16 @@ using std::signbit;
 
 /* ---- words ---------------------------------------------------------------------------------------------- */
 
-#define __device__
+/* nvcc keeps the device code of each file to itself, so functions of the same name may differ between files. To a linker
+ * they must not have the same name. */
+#if !defined(EMULATE_FILE)
+#define EMULATE_FILE "other"
+#endif
+#define __device__ __attribute__((abi_tag(EMULATE_FILE)))
+#define __global__ __attribute__((abi_tag(EMULATE_FILE)))
 #define __host__
-#define __global__
 #define __constant__
-#define __forceinline__ inline __attribute__((always_inline)) /* or the linker keeps one copy for files that differ in CUT_MORE */
+#define __forceinline__ inline
 #define __noinline__ /* empty: system headers use the word themselves */
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
@@ -81,6 +86,10 @@ enum meeting {
 uint64_t warp_meet(meeting what, uint32_t mask, uint64_t value, int lane, int width, const char *file, int line);
 /* Waits for all threads of the block that have not returned. */
 int block_meet(meeting what, int value, const char *file, int line);
+/* Waits for all threads of the cluster, and what else concerns it. */
+void cluster_meet(const char *file, int line);
+unsigned cluster_blocks();
+void *shared_of_rank(const void *p, unsigned rank); /* the same variable of another block */
 /* A place at which another thread may go on, if the order is shuffled. */
 void pause();
 bool is_shared(const void *p);

@@ -106,7 +106,8 @@ void fiber_make(fiber *f, char *stack, void (*start)()) {
     f->stack_bytes = STACK_BYTES;
     f->sanitizer = nullptr;
     /* As if raffle_emulate_switch had been called by `start`'s first instruction; the top is a multiple of 16. */
-    void **top = (void **)(stack + STACK_BYTES) - SAVED_WORDS;
+    const size_t shift = (uintptr_t)stack / STACK_BYTES % 64 * 1088; /* tops that share a place in the cache would push each other out */
+    void **top = (void **)(stack + STACK_BYTES - shift) - SAVED_WORDS;
     memset(top, 0, SAVED_WORDS * sizeof *top);
     top[RETURN_AT] = (void *)start;
     f->stack_pointer = top;

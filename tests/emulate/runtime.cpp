@@ -28,7 +28,7 @@ std::recursive_mutex lock;          /* held while a grid runs, too */
 std::map<char *, size_t> memory;    /* device memory and its bytes */
 size_t memory_used;
 int captures;                       /* streams that are being captured */
-thread_local cudaError_t last_error;
+cudaError_t last_error;            /* of all host threads */
 
 typedef std::lock_guard<std::recursive_mutex> locked;
 
@@ -45,6 +45,12 @@ int setting(const char *name, int otherwise) {
 int processors() {
     static const int count = setting("RAFFLE_EMULATE_PROCESSORS", 6);
     return count;
+}
+
+/* Compute capability 9.0, or 8.0, which has no clusters. */
+bool has_clusters() {
+    static const bool has = setting("RAFFLE_EMULATE_CLUSTERS", 1) != 0;
+    return has;
 }
 
 /* Whether [p, p + bytes) is inside one allocation. */
@@ -97,19 +103,28 @@ bool copy_fits(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
 
 } // namespace
 
-cudaError_t launch(const cudaLaunchConfig_t &config, const void *, std::function<void()> thread) {
+cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, std::function<void()> thread) {
     locked hold(lock);
     const dim3 grid = config.gridDim, block = config.blockDim;
     const uint64_t threads = (uint64_t)block.x * block.y * block.z;
     if (!threads || threads > 1024 || block.z > 64 || !grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 ||
         grid.z > 65535)
         return told(cudaErrorInvalidConfiguration);
-    if (config.numAttrs || config.dynamicSmemBytes) return told(cudaErrorNotSupported);
+    unsigned cluster = 1;
+    for (unsigned i = 0; i < config.numAttrs; ++i) {
+        const auto &of = config.attrs[i].val.clusterDim;
+        if (config.attrs[i].id != cudaLaunchAttributeClusterDimension) continue;
+        if (!has_clusters() || of.y != 1 || of.z != 1) return told(cudaErrorNotSupported);
+        if (!of.x || of.x > CLUSTER_MAX || grid.x % of.x) return told(cudaErrorInvalidConfiguration);
+        cluster = of.x;
+    }
+    const size_t dynamic = config.dynamicSmemBytes;
+    if (dynamic > DYNAMIC_MAX) return told(cudaErrorInvalidValue);
     return submit(config.stream, [=] {
         locked hold(lock);
-        static const bool shuffled = (shuffle_by((uint64_t)setting("RAFFLE_EMULATE_SEED", 0)), true);
-        (void)shuffled;
-        grid_run(grid, block, thread);
+        static const bool begun = (seed = (uint64_t)setting("RAFFLE_EMULATE_SEED", 0), true);
+        (void)begun;
+        grid_run(grid, block, cluster, kernel, dynamic, thread);
         for (auto &m : memory) guards_check(m.first, m.second);
     });
 }
@@ -117,7 +132,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *, std::function
 cudaError_t function_attributes(cudaFuncAttributes *attributes, const void *) {
     *attributes = cudaFuncAttributes();
     attributes->maxThreadsPerBlock = 1024;
-    attributes->ptxVersion = attributes->binaryVersion = 80;
+    attributes->ptxVersion = attributes->binaryVersion = 90;
     return cudaSuccess;
 }
 
@@ -163,10 +178,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     snprintf(p->name, sizeof p->name, "emulation on the CPU");
     p->totalGlobalMem = MEMORY_ALL;
     p->sharedMemPerBlock = 48 << 10;
-    p->sharedMemPerBlockOptin = 163 << 10;
+    p->sharedMemPerBlockOptin = DYNAMIC_MAX;
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
-    p->major = 8;
+    p->major = has_clusters() ? 9 : 8;
     p->multiProcessorCount = processors();
     p->l2CacheSize = 40 << 20;
     return cudaSuccess;
@@ -183,7 +198,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeCapabilityMajor: return *value = p.major, cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: return *value = p.minor, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: return *value = (int)p.sharedMemPerBlockOptin, cudaSuccess;
-    case cudaDevAttrClusterLaunch: return *value = 0, cudaSuccess;
+    case cudaDevAttrClusterLaunch: return *value = has_clusters(), cudaSuccess;
     }
     return told(cudaErrorInvalidValue);
 }
