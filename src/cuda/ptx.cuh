@@ -71,7 +71,7 @@ __device__ __forceinline__ uint4 block_place() {
     return at;
 }
 
-#if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE)
+#if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE) /* tests/emulate has its own of these */
 
 /* ---- clusters, and barriers in shared memory ---------------------------------------------------------------- */
 

@@ -21,7 +21,7 @@ const char *const meeting_name[] = {
     "__syncwarp", "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync",
     "__all_sync", "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
     "__reduce_and_sync", "__reduce_or_sync", "__reduce_xor_sync", "__match_any_sync", "__match_all_sync",
-    "__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count", "cluster.sync"};
+    "__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count", "cluster_wait", "named_sync", "barrier_wait"};
 
 cuda_block *self; /* the block that runs */
 
@@ -66,6 +66,11 @@ void die(const char *format, ...) {
     abort();
 }
 
+void make_ready(int thread) {
+    self->thread[thread].waits = false;
+    self->warp[thread / warpSize].ready |= 1u << thread % warpSize;
+}
+
 namespace {
 
 /* ---- turns ---------------------------------------------------------------------------------------------- */
@@ -89,31 +94,26 @@ int choose() {
     return warp * warpSize + nth_bit(lanes, seed ? chance((uint32_t)__builtin_popcount(lanes)) : 0);
 }
 
-void make_ready(int thread) {
-    self->thread[thread].waits = false;
-    self->warp[thread / warpSize].ready |= 1u << thread % warpSize;
-}
-
-/* If all threads wait for the other blocks of the cluster: waits, too. */
-bool cluster_wait() {
-    if (!self->at_cluster || self->at_cluster < self->live) return false;
-    for (int i = 0; i < self->threads; ++i)
-        if (!self->thread[i].returned && self->thread[i].at.what != MEET_CLUSTER) die("threads wait at different barriers");
+/* Lets threads go on that wait for what has come; if there are none, waits for the other blocks of the cluster. */
+void look_around() {
     cuda_block *const own = self;
-    cluster_meet_others();
+    bool any = false;
+    for (int i = 0; i < own->threads; ++i) {
+        if (!own->thread[i].waits || !wait_over(own->thread[i])) continue;
+        make_ready(i);
+        any = true;
+    }
+    if (any) return;
+    const bool others = others_go_on();
     self = own;
     blockIdx = own->index;
-    own->at_cluster = 0;
-    for (int i = 0; i < own->threads; ++i)
-        if (!own->thread[i].returned) make_ready(i);
-    return true;
+    if (!others) die("nobody can go on");
 }
 
 /* Leaves the running thread for the one chosen. */
 void go_on(fiber *from, bool last) {
-    int next = choose();
-    if (next < 0 && cluster_wait()) next = choose();
-    if (next < 0) die("nobody can go on");
+    int next;
+    while ((next = choose()) < 0) look_around();
     self->warp[next / warpSize].ready &= ~(1u << next % warpSize);
     threadIdx = self->thread[next].index;
     if (next == self->now && !last) return;
@@ -263,15 +263,15 @@ void promised(bool holds, const char *condition, const char *file, int line) {
     if (!holds) die("%s:%d: assumes %s, which does not hold", file, line, condition);
 }
 
-void cluster_meet(const char *file, int line) {
+void wait_here(meeting what, uint64_t on, const char *file, int line) {
     cuda_thread &t = self->thread[self->now];
     t.waits = true;
-    t.at = {file, line, MEET_CLUSTER, 0};
-    ++self->at_cluster;
+    t.at = {file, line, what, 0};
+    t.on = on;
     go_on(&t.run, false);
 }
 
-const cuda_block &running() { return *self; }
+cuda_block &running() { return *self; }
 
 void block_run(cuda_block *block, const std::function<void()> &body) {
     const dim3 d = blockDim;
@@ -280,7 +280,9 @@ void block_run(cuda_block *block, const std::function<void()> &body) {
     block->body = &body;
     block->threads = block->live = (int)(d.x * d.y * d.z);
     block->warps = (block->threads + warpSize - 1) / warpSize;
-    block->arrived = block->at_cluster = 0;
+    block->arrived = 0;
+    block->met = false;
+    memset(block->named, 0, sizeof block->named);
     block->now = -1;
     block->mixed = seed && chance(2);
     for (int i = 0; i < block->warps; ++i) {
@@ -294,7 +296,7 @@ void block_run(cuda_block *block, const std::function<void()> &body) {
         cuda_thread &t = block->thread[i];
         const unsigned n = (unsigned)i;
         t.index = {n % d.x, n / d.x % d.y, n / d.x / d.y};
-        t.returned = false;
+        t.returned = t.arrived = t.unknown = false;
         fiber_make(&t.run, block->stacks + i * fiber_stack_bytes(), thread_start);
         make_ready(i);
     }

@@ -23,7 +23,13 @@ struct cuda_thread {
     uint3 index;
     bool returned, waits;
     place at;
+    uint64_t on; /* a barrier's number or address, the round of the cluster's barrier */
+    bool arrived; /* at the cluster's barrier, and has not waited since */
+    bool unknown; /* has made barriers that others may not know of */
+    uint64_t round; /* of the cluster's barrier, when it arrived */
 };
+
+struct named_barrier { uint32_t count, arrived; };
 
 struct cuda_warp {
     uint32_t ready;   /* lanes that can go on, as bits */
@@ -40,28 +46,39 @@ struct cuda_block {
     int order[WARPS_MAX]; /* which warp goes first */
     bool mixed;           /* shuffled: any thread next, not the warp that comes first */
     int threads, warps;
-    int live, arrived, at_cluster; /* threads that have not returned, wait at the barrier, wait for the cluster */
-    int now;                       /* the thread that runs */
+    int live, arrived; /* threads that have not returned, wait at the barrier */
+    int now;           /* the thread that runs */
+    named_barrier named[16];
     fiber host;
     char *stacks;
     const std::function<void()> *body;
     /* its place in the grid and in its cluster */
     uint3 index;
     int rank;
-    bool begun, parked, finished; /* runs; waits for the cluster's other blocks; has ended */
+    bool met;              /* knows that the cluster's other blocks have begun */
+    bool parked, finished; /* waits for the cluster's other blocks; has ended */
     char *shared;          /* its shared memory: where its host thread has thread-local variables */
 };
 
 /* block.cpp */
 void block_run(cuda_block *block, const std::function<void()> &body); /* block->index is set */
-const cuda_block &running();
+cuda_block &running();
+void wait_here(meeting what, uint64_t on, const char *file, int line); /* until somebody makes the thread ready, or wait_over */
+void make_ready(int thread);
 [[noreturn]] void die(const char *format, ...); /* says what is wrong and where all threads are, and ends the program */
 
 /* grid.cpp */
 extern uint64_t seed; /* 0: everything in order */
 uint32_t chance(uint32_t below);
 void grid_run(dim3 grid, dim3 threads, unsigned cluster, const void *kernel, size_t dynamic, const std::function<void()> &body);
-void cluster_meet_others(); /* lets the other blocks of the cluster go on until all have come */
+unsigned cluster_size();
+cuda_block *block_of(unsigned rank); /* of the cluster that runs */
+bool others_go_on(); /* lets the other blocks of the cluster go on until this one can; false if none can */
+
+/* cluster.cpp */
+void cluster_begin();
+bool wait_over(const cuda_thread &t); /* looked at when nobody of the block can go on: lands what it waits for */
+void flights_check();                 /* a block ends when nothing is on its way to it */
 
 /* shared.cpp */
 char *shared_base();

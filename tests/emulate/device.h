@@ -79,17 +79,13 @@ template <class type> struct same { typedef type as; };
 enum meeting {
     MEET_SYNC, MEET_SHFL, MEET_SHFL_UP, MEET_SHFL_DOWN, MEET_SHFL_XOR, MEET_BALLOT, MEET_ANY, MEET_ALL, MEET_ADD, MEET_MIN,
     MEET_MAX, MEET_MIN_SIGNED, MEET_MAX_SIGNED, MEET_AND, MEET_OR, MEET_XOR, MEET_MATCH_ANY, MEET_MATCH_ALL,
-    MEET_BLOCK, MEET_BLOCK_OR, MEET_BLOCK_AND, MEET_BLOCK_COUNT, MEET_CLUSTER
+    MEET_BLOCK, MEET_BLOCK_OR, MEET_BLOCK_AND, MEET_BLOCK_COUNT, MEET_CLUSTER, MEET_NAMED, MEET_BARRIER
 };
 
 /* Waits for the lanes of `mask` to come to the same line with the same mask. */
 uint64_t warp_meet(meeting what, uint32_t mask, uint64_t value, int lane, int width, const char *file, int line);
 /* Waits for all threads of the block that have not returned. */
 int block_meet(meeting what, int value, const char *file, int line);
-/* Waits for all threads of the cluster, and what else concerns it. */
-void cluster_meet(const char *file, int line);
-unsigned cluster_blocks();
-void *shared_of_rank(const void *p, unsigned rank); /* the same variable of another block */
 /* A place at which another thread may go on, if the order is shuffled. */
 void pause();
 bool is_shared(const void *p);
@@ -156,6 +152,22 @@ template <class type> static inline uint32_t __match_all_sync(uint32_t mask, typ
     *all = lanes != 0;
     return lanes;
 }
+
+/* Of src/cuda/ptx.cuh, which says what they are. */
+int cluster_rank();
+int cluster_blocks();
+int cluster_id();
+void cluster_arrive(EMULATE_LINE);
+void cluster_wait(EMULATE_LINE);
+void named_sync(int number, uint32_t count, EMULATE_LINE);
+void named_arrive(int number, uint32_t count, EMULATE_LINE);
+void barrier_make(uint64_t *barrier);
+void barriers_made();
+void barrier_expect(uint64_t *barrier, uint32_t bytes);
+void barrier_wait(uint64_t *barrier, EMULATE_LINE);
+void barrier_wait_cluster(uint64_t *barrier, EMULATE_LINE);
+void copy_ask(void *to, const void *from, uint32_t bytes, uint64_t *barrier);
+void store_remote(uint64_t *place, uint64_t *barrier, int to, uint64_t value);
 
 /* ---- memory: one host thread runs at a time, so order is no matter -------------------------------------------- */
 

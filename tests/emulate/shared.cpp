@@ -13,7 +13,7 @@
 #include "block.h"
 
 /* Dynamic shared memory: kernels declare it as this. */
-thread_local float4 value[emulate::DYNAMIC_MAX / sizeof(float4) + 16];
+thread_local float4 shared[emulate::DYNAMIC_MAX / sizeof(float4) + 16];
 
 namespace emulate {
 namespace {
@@ -99,12 +99,12 @@ bool is_shared(const void *p) {
 void shared_spoil(const void *kernel, size_t dynamic) {
     char *const base = shared_base();
     for (const range &r : ranges_of(kernel)) memset(base + r.first, RUBBISH, r.bytes);
-    memset(value, RUBBISH, dynamic + sizeof *value);
+    memset(shared, RUBBISH, dynamic + sizeof *shared);
 }
 
 void shared_check(size_t dynamic) {
-    const unsigned char *behind = (const unsigned char *)value + dynamic;
-    for (size_t i = 0; dynamic && i < sizeof *value; ++i)
+    const unsigned char *behind = (const unsigned char *)shared + dynamic;
+    for (size_t i = 0; dynamic && i < sizeof *shared; ++i)
         if (behind[i] != RUBBISH) die("byte %zu behind %zu bytes of dynamic shared memory was written", i, dynamic);
 }
 

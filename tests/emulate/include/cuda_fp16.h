@@ -38,9 +38,17 @@ inline __half half_max_nan(__half a, __half b) {
     if (x != x || y != y) return {0x7fff};
     return x == y ? (signbit(x) ? b : a) : x > y ? a : b;
 }
+inline __half half_min(__half a, __half b) {
+    const float x = __half2float(a), y = __half2float(b);
+    if (x != x) return y != y ? __half{0x7fff} : b;
+    return y != y || x < y || (x == y && signbit(x)) ? a : b;
+}
 } // namespace emulate
 static inline __half2 __hmax2_nan(__half2 a, __half2 b) {
     return {emulate::half_max_nan(a.x, b.x), emulate::half_max_nan(a.y, b.y)};
+}
+static inline __half2 __hmin2(__half2 a, __half2 b) {
+    return {emulate::half_min(a.x, b.x), emulate::half_min(a.y, b.y)};
 }
 
 #endif
