@@ -105,6 +105,7 @@ static void run_alone(const batch *b, runner r, const char *isa) {
 
 /* The likeliest tokens of an explanation: in order, with the oracle's tickets and verdict. */
 static void check_candidates(const batch *b, int64_t row, const raffle_explanation *e) {
+    if (!e->top_count) return;
     uint8_t *kept = malloc((size_t)b->vocab);
     uint64_t *tickets = malloc((size_t)b->vocab * sizeof *tickets);
     oracle_case c = batch_case(b, row);

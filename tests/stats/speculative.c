@@ -93,26 +93,27 @@ static void row_law(const float *row, int32_t vocab, const oracle_case *how, lon
 /* Fills in draft `step` (from 1 on) of the requests that have it, drawn from the draft's row behind the one before. */
 static void draw_drafts(lanes *l, const model *m, int32_t step) {
     static float rows[LANES][VOCAB_MAX];
-    int32_t token[LANES];
-    for (int i = 0; i < LANES; ++i) {
+    int32_t token[LANES], lane[LANES], drawn = 0;
+    for (int32_t i = 0; i < LANES; ++i) {
         int32_t at = l->first[i] + step - 1, before = step > 1 ? l->token[at - 1] : l->length[i] ? l->text[i][l->length[i] - 1] : 0;
-        if (step > l->count[i]) before = 0;
-        memcpy(rows[i], m->draft[before], sizeof rows[i]);
+        if (step > l->count[i]) continue;
+        memcpy(rows[drawn], m->draft[before], sizeof rows[drawn]);
+        lane[drawn++] = i;
     }
     raffle_logits logits = raffle_logits_init();
     logits.data = rows;
-    logits.rows = LANES;
+    logits.rows = drawn;
     logits.row_stride = VOCAB_MAX;
     raffle_params p = lane_params(l, m, 1);
+    p.slot = lane;
     p.draft_step = (uint32_t)step;
     raffle_result result = raffle_result_init();
     result.token = token;
     CHECK_STATUS(raffle_sample(l->run.plan, &logits, &p, &result, &l->run.launch, NULL), RAFFLE_OK);
-    for (int i = 0; i < LANES; ++i) {
-        if (step > l->count[i]) continue;
-        int32_t at = l->first[i] + step - 1;
+    for (int32_t i = 0; i < drawn; ++i) {
+        int32_t at = l->first[lane[i]] + step - 1;
         l->token[at] = token[i];
-        lane_say(l, i, &token[i], 1); /* the next draft sees it */
+        lane_say(l, lane[i], &token[i], 1); /* the next draft sees it */
         memcpy(l->draft[at], rows[i], sizeof rows[i]);
         long double law[VOCAB_MAX];
         if (m->by != BY_PROBABILITIES) continue;
