@@ -25,9 +25,14 @@ const char *const meeting_name[] = {
 
 cuda_block *self; /* the block that runs */
 
-int nth_bit(uint32_t bits, uint32_t n) {
-    while (n--) bits &= bits - 1;
-    return __builtin_ctz(bits);
+/* A bit that is set: by chance, the first at or behind any place. In order: the first. */
+int some_bit(uint32_t bits) {
+    static uint32_t luck, digits;
+    if (!seed) return __builtin_ctz(bits);
+    if (!digits) luck = chance(1u << 30), digits = 6;
+    const uint32_t place = luck & 31;
+    luck >>= 5, --digits;
+    return (int)((uint32_t)__builtin_ctz(bits >> place | bits << (-place & 31)) + place) & 31;
 }
 
 /* ---- errors --------------------------------------------------------------------------------------------- */
@@ -69,6 +74,7 @@ void die(const char *format, ...) {
 void make_ready(int thread) {
     self->thread[thread].waits = false;
     self->warp[thread / warpSize].ready |= 1u << thread % warpSize;
+    self->ready |= 1u << thread / warpSize;
 }
 
 namespace {
@@ -77,21 +83,12 @@ namespace {
 
 /* The thread that goes on, or -1. */
 int choose() {
-    uint32_t ready = 0; /* warps, by their place in the order */
-    const int current = self->now / warpSize;
-    if (!self->mixed && self->now >= 0 && self->warp[current].ready) {
-        const uint32_t lanes = self->warp[current].ready;
-        return current * warpSize + (seed ? nth_bit(lanes, chance((uint32_t)__builtin_popcount(lanes))) : __builtin_ctz(lanes));
-    }
-    for (int i = 0; i < self->warps; ++i)
-        if (self->warp[self->order[i]].ready) {
-            ready |= 1u << i;
-            if (!self->mixed) break;
-        }
-    if (!ready) return -1;
-    const int warp = self->order[nth_bit(ready, self->mixed ? chance((uint32_t)__builtin_popcount(ready)) : 0)];
-    const uint32_t lanes = self->warp[warp].ready;
-    return warp * warpSize + nth_bit(lanes, seed ? chance((uint32_t)__builtin_popcount(lanes)) : 0);
+    if (!self->ready) return -1;
+    int warp = self->now < 0 ? 0 : self->now / warpSize;
+    if (self->mixed) warp = some_bit(self->ready);
+    else if (self->now < 0 || !self->warp[warp].ready)
+        for (int i = 0; !(self->ready >> (warp = self->order[i]) & 1); ++i) continue;
+    return warp * warpSize + some_bit(self->warp[warp].ready);
 }
 
 /* Lets threads go on that wait for what has come; if there are none, waits for the other blocks of the cluster. */
@@ -114,7 +111,9 @@ void look_around() {
 void go_on(fiber *from, bool last) {
     int next;
     while ((next = choose()) < 0) look_around();
-    self->warp[next / warpSize].ready &= ~(1u << next % warpSize);
+    uint32_t &left = self->warp[next / warpSize].ready;
+    left &= ~(1u << next % warpSize);
+    if (!left) self->ready &= ~(1u << next / warpSize);
     threadIdx = self->thread[next].index;
     if (next == self->now && !last) return;
     self->now = next;
@@ -234,6 +233,7 @@ uint64_t warp_meet(meeting what, uint32_t mask, uint64_t value, int lane_given, 
             for (uint32_t left = mask; left; left &= left - 1) lanes[__builtin_ctz(left)].waits = false;
             w.meeting &= ~mask;
             w.ready |= mask;
+            self->ready |= 1u << self->now / warpSize;
         }
     }
     go_on(&t.run, false);
@@ -281,6 +281,7 @@ void block_run(cuda_block *block, const std::function<void()> &body) {
     block->threads = block->live = (int)(d.x * d.y * d.z);
     block->warps = (block->threads + warpSize - 1) / warpSize;
     block->arrived = 0;
+    block->ready = 0;
     block->met = false;
     memset(block->named, 0, sizeof block->named);
     block->now = -1;

@@ -44,6 +44,7 @@ struct cuda_block {
     cuda_thread thread[THREADS_MAX];
     cuda_warp warp[WARPS_MAX];
     int order[WARPS_MAX]; /* which warp goes first */
+    uint32_t ready;       /* warps with a lane that can go on, as bits */
     bool mixed;           /* shuffled: any thread next, not the warp that comes first */
     int threads, warps;
     int live, arrived; /* threads that have not returned, wait at the barrier */
