@@ -121,7 +121,7 @@ typedef struct raffle_plan_desc {
     int64_t history_max; /* the largest history_max of a raffle_state that calls will use; 0: none */
 } raffle_plan_desc;
 
-/* CUDA: extra and state with raffle_sample, without row_index; other calls with them are RAFFLE_E_UNSUPPORTED so far. */
+/* CUDA: raffle_verify with extra, state or a report is RAFFLE_E_UNSUPPORTED so far. Both are for logits. */
 #define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 8 bytes a token, on CUDA by 4.25 for
                                 each of rows_max rows */
 #define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report; CUDA: the workspace grows by 24 bytes a row and group of 256 tokens */
@@ -243,13 +243,13 @@ typedef struct raffle_output {
 /* Writes each row's probabilities: the law that raffle_sample draws from, out of the same tickets. Without filters
  * that is softmax(logits / temperature) over the allowed tokens; with top-k, top-p or min-p the survivors share 1 and
  * all others are 0; greedy rows (temperature 0) are 1 at the token and 0 elsewhere. Probabilities below 2^-126
- * are 0. A row without any token is 0 everywhere, and RAFFLE_ROW_EMPTY. params.seed and position are not needed.
- * From a RAFFLE_PROBS plan: the same probabilities, renormalised. */
+ * are 0. A row without any token is 0 everywhere, and RAFFLE_ROW_EMPTY. params.seed and position are not needed, except by XTC.
+ * With params.extra: of the edited logits, and after its filters. From a RAFFLE_PROBS plan: the same probabilities, renormalised. */
 RAFFLE_API raffle_status raffle_softmax(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                         const raffle_output *output, const raffle_launch *launch, raffle_error *error);
 
-/* Writes each row as it came, but -inf (RAFFLE_PROBS: 0) outside the kept set: masked, NaN, or cut by a filter; greedy
- * rows keep one token. */
+/* Writes each row as it came, or as params.extra edits it, but -inf (RAFFLE_PROBS: 0) outside the kept set: masked, NaN, or cut by
+ * a filter; greedy rows keep one token. */
 RAFFLE_API raffle_status raffle_mask(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                      const raffle_output *output, const raffle_launch *launch, raffle_error *error);
 
@@ -451,7 +451,7 @@ typedef enum raffle_point {
 /* Natural logarithms: those that raffle_softmax writes with RAFFLE_LOG. The plan needs RAFFLE_PLAN_REPORT. Arrays are
  * [rows] or as said, where the backend computes, and may be NULL. What is not there (no token was drawn, an id is outside
  * the vocabulary, fewer tokens are left, CUDA: RAFFLE_ROW_ARGUMENT) is NaN, rank 0, RAFFLE_NO_TOKEN. CUDA: part of the same
- * launch, with the CPU's bits; for logits without row_index, and not in raffle_verify yet. docs/api.md: what costs what. */
+ * launch, with the CPU's bits; not in raffle_verify yet. docs/api.md: what costs what. */
 typedef struct raffle_report {
     uint32_t size;
     int32_t point;       /* raffle_point of all numbers below */

@@ -13,13 +13,6 @@ static inline raffle_status device_fail(raffle_error *error, const char *doing, 
     return raffle_fail(error, RAFFLE_E_DEVICE, -1, "%s: %s", doing, cudaGetErrorString(code));
 }
 
-/* What a call asks for and this backend does not have. */
-static inline raffle_status device_lacks(const call *call, raffle_error *error) {
-    const raffle_params *p = &call->params;
-    const char *missing = p->extra ? "params.extra" : p->state ? "params.state" : NULL;
-    return missing ? raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%s: the CUDA backend does not have it yet", missing) : RAFFLE_OK;
-}
-
 /* How many GPUs there are, or a sentence on why none can be used; in run.cu. */
 cudaError_t device_count(int *count, char *why, size_t bytes);
 
@@ -37,11 +30,13 @@ struct device_guard {
     }
 };
 
-/* raffle_softmax and raffle_mask, and raffle_sample of probabilities or of rows by index, in write.cu: what they need of a workspace, at its beginning, and the call. Behind it they
- * use the records of raffle_sample: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 | */
+/* raffle_softmax and raffle_mask, and raffle_sample of probabilities or of rows by index, in write.cu: what they need of a workspace, at
+ * its beginning, and the call. Behind it they use the records of raffle_sample: | mass [rows, groups] u64 | peak [rows,
+ * groups * PIECES] f32 | write_decided: the rest of a call with a raffle_extra, when decide_requested has been launched. */
 size_t write_workspace(const raffle_plan_desc *desc);
 cudaError_t write_prepare(const raffle_plan_desc *desc, int major);
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error);
+cudaError_t write_decided(const raffle_plan *plan, const call *call, int processors);
 
 /* The raffle_state functions, in state.cu. */
 raffle_status slots_change(const state_call *call, raffle_error *error);

@@ -35,6 +35,8 @@ enum : uint32_t {
     TALLY_BIAS = 1u << 31
 };
 
+#define NO_BIAS (-0.0f) /* what may be added to any logit and leaves it as it was, a zero's sign included */
+
 /* Whether a request may edit single tokens. */
 __device__ __forceinline__ bool extra_touches(const raffle_extra &e) {
     return e.bias_count || e.banned_count || e.bad_words_count || (e.min_tokens && e.stop_count) || e.no_repeat_ngram ||
@@ -292,14 +294,14 @@ template <class type> __device__ __forceinline__ uint32_t part_number(work<type>
         for (uint32_t bits = s.bits[i]; bits; bits &= bits - 1, ++place) {
             s.id[place] = p.first + i * 32 + __ffs(bits) - 1;
             s.cell[place] = 0;
-            s.bias[place] = 0.0f;
+            s.bias[place] = NO_BIAS;
         }
     }
     __syncthreads();
     return total;
 }
 
-/* The logit of a marked token, 0 being as good as no bias. */
+/* The logit of a marked token. */
 template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, int32_t id, uint32_t tally, float bias) {
     const raffle_extra &e = k->request.extra;
     float x = type::one(k->row.logits + id * (int64_t)type::BYTES);
@@ -339,7 +341,7 @@ template <class type> static __device__ __noinline__ void part_edit_far(work<typ
             const int at = i * 32 + __ffs(bits) - 1;
             const uint32_t tally = __ldcg(to.cell + at);
             const int32_t biased = tally & TALLY_BIAS ? ids_find(e.bias_id, e.bias_count, p.first + at) : -1;
-            __stcg(to.cell + at, bits_of(edit_value(k, p.first + at, tally, biased >= 0 ? e.bias[biased] : 0.0f)));
+            __stcg(to.cell + at, bits_of(edit_value(k, p.first + at, tally, biased >= 0 ? e.bias[biased] : NO_BIAS)));
         }
 }
 

@@ -49,13 +49,30 @@ struct sample_args {
     /* workspace of plans with a report */
     uint64_t *shown_mass; /* [rows, groups] */
     float *shown_peak;    /* [rows, groups * PIECES] */
+    const int32_t *row_index; /* [rows] or NULL: rows of the logits, of which there are data_rows */
+    int64_t data_rows;
+    struct verdict *verdicts; /* [rows] of write_extra.cu, in place of tokens */
 };
 typedef void (*sample_function)(sample_args);
 extern const sample_function sample_requested[3]; /* by dtype, extra.cu */
+extern const sample_function decide_requested[3]; /* by dtype, write_extra.cu */
+
+#if CUT_MORE
+/* Which row of the logits a result is of; -1: there is no such row. */
+__device__ __forceinline__ int64_t row_source(const sample_args &a, int64_t row) {
+    if (!a.row_index) return row;
+    const int64_t from = a.row_index[row];
+    return from >= 0 && from < a.data_rows ? from : -1;
+}
+#endif
 
 template <class type> __device__ __forceinline__ device_row row_make(const sample_args &a, int64_t row) {
     device_row r;
+#if CUT_MORE
+    r.logits = a.logits + max(row_source(a, row), (int64_t)0) * a.row_stride * type::BYTES; /* loads may be asked for too early */
+#else
     r.logits = a.logits + row * a.row_stride * type::BYTES;
+#endif
     r.allow = a.allow ? a.allow + row * a.allow_stride : nullptr;
     r.vocab = a.vocab;
     r.aligned = (uintptr_t)r.logits % 16 == 0;
@@ -129,14 +146,20 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         p.top_p = a.top_p ? a.top_p[slot] : 1.0f;
         p.min_p = a.min_p ? a.min_p[slot] : 0.0f;
         p.top_k = a.top_k ? a.top_k[slot] : 0;
+#if CUT_MORE
+        p.seed = a.seed ? a.seed[slot] : 0; /* those that write rows need none */
+        p.position = a.position ? a.position[slot] : 0;
+#else
         p.seed = a.seed[slot];
         p.position = a.position[slot];
+#endif
         p.draft_step = a.draft_step;
         p.flags = a.flags;
         p.vocab = a.vocab;
         valid = p.temperature >= 0.0f && p.top_p == p.top_p && p.min_p == p.min_p;
     }
 #if CUT_MORE
+    valid = valid && row_source(a, row) >= 0;
     request_read(a, row, known ? slot : -1, &logits, &k->request);
     const row_filters more = ROW_FILTERS(&k->request.extra);
     p.more = more;
@@ -208,24 +231,30 @@ __device__ __forceinline__ bool row_arrive(row_state *state, uint32_t count, uin
     return count_arrived(&state->done, count) + count == groups;
 }
 
-/* Writes a row's answer, by one thread (a best of NaN: the parameters are wrong), and makes its state ready for the next call. */
-__device__ __forceinline__ void row_report(const sample_args &a, const row_job &k, int64_t row, int32_t token, float best) {
+/* The flags of a row that is finished, by one thread (a best of NaN: the parameters are wrong); makes its state ready for the next
+ * call. */
+__device__ __forceinline__ uint32_t row_close(const sample_args &a, const row_job &k, int64_t row, float best) {
     uint32_t flags = __ldcg(&a.state[row].nan_seen) ? RULE_ROW_NAN : 0;
-    int32_t empty_token = a.empty_token;
 #if CUT_MORE
     flags |= k.request.said.row_flags;
-    if (k.params.flags & RAFFLE_EMPTY_IS_ZERO) empty_token = 0;
 #endif
     if (best == PLUS_INF) flags |= RULE_ROW_INF;
-    if (best == MINUS_INF) {
-        flags |= RULE_ROW_EMPTY;
-        token = empty_token;
-    }
+    if (best == MINUS_INF) flags |= RULE_ROW_EMPTY;
     if (best != best) flags = RAFFLE_ROW_ARGUMENT;
-    a.token[row] = token;
-    if (a.row_flags) a.row_flags[row] = flags;
     const row_state ready = {0, 0, 0};
     a.state[row] = ready;
+    return flags;
+}
+
+/* Writes a row's answer, in the same way. */
+__device__ __forceinline__ void row_report(const sample_args &a, const row_job &k, int64_t row, int32_t token, float best) {
+    const uint32_t flags = row_close(a, k, row, best);
+    int32_t empty_token = a.empty_token;
+#if CUT_MORE
+    if (k.params.flags & RAFFLE_EMPTY_IS_ZERO) empty_token = 0;
+#endif
+    a.token[row] = best == MINUS_INF ? empty_token : token;
+    if (a.row_flags) a.row_flags[row] = flags;
 }
 
 /* What finishing a row will need, by one thread, while another waits for memory. */

@@ -102,6 +102,8 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     cudaFuncAttributes attributes;
     code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
     if (code == cudaSuccess && plan->desc.flags) code = cudaFuncGetAttributes(&attributes, sample_requested[plan->desc.dtype]);
+    if (code == cudaSuccess && plan->desc.flags & RAFFLE_PLAN_EXTRA)
+        code = cudaFuncGetAttributes(&attributes, decide_requested[plan->desc.dtype]);
     if (code == cudaSuccess) code = write_prepare(&plan->desc, properties.major);
     if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
     device_state *state = (device_state *)malloc(sizeof *state);
@@ -128,45 +130,71 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
     return length < 0 ? 0 : (size_t)length;
 }
 
+/* What the kernels of raffle_sample need; they also decide what rows keep that raffle_softmax and raffle_mask write. */
+static void args_make(sample_args *a, const raffle_plan *plan, const call *call) {
+    const raffle_params *p = &call->params;
+    verify_args unused;
+    workspace_carve(&plan->desc, call->launch.workspace, a, &unused);
+    a->logits = (const char *)call->logits.data;
+    a->rows = call->logits.rows;
+    a->row_stride = call->logits.row_stride;
+    a->row_index = call->logits.row_index;
+    a->data_rows = call->logits.data_rows;
+    a->vocab = plan->desc.vocab;
+    a->groups = (int32_t)((a->vocab + GROUP - 1) / GROUP);
+    a->slots = p->slots;
+    a->slot = p->slot;
+    a->temperature = p->temperature;
+    a->top_p = p->top_p;
+    a->min_p = p->min_p;
+    a->top_k = p->top_k;
+    a->seed = p->seed;
+    a->position = p->position;
+    a->allow = p->allow;
+    a->allow_stride = p->allow_stride;
+    a->flags = p->flags;
+    a->draft_step = p->draft_step;
+    a->empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
+    a->token = call->result.token;
+    a->row_flags = call->result.row_flags;
+    a->extra = p->extra;
+    a->pool = slot_pool_make(&call->state, &call->layout);
+    a->report = call->report;
+    a->has_report = call->result.report != NULL;
+    a->verdicts = (struct verdict *)call->launch.workspace;
+}
+
+static cudaError_t launch(const device_state *state, sample_function kernel, sample_args *a, cudaStream_t stream) {
+    const dim3 grid = parts_grid(a->rows, a->groups, a->extra ? EDIT_GROUPS : a->groups, state->processors, &a->part);
+    void *parameters[] = {a};
+    return cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+}
+
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
     const device_state *state = (const device_state *)plan->state;
-    const raffle_params *p = &call->params;
+    const bool requested = call->params.extra || call->result.report;
     sample_args a;
-    if (plan->desc.input == RAFFLE_PROBS || call->logits.row_index) return write_call(plan, call, error); /* two launches */
-    verify_args unused;
-    workspace_carve(&plan->desc, call->launch.workspace, &a, &unused);
-    a.logits = (const char *)call->logits.data;
-    a.rows = call->logits.rows;
-    a.row_stride = call->logits.row_stride;
-    a.vocab = plan->desc.vocab;
-    a.groups = (int32_t)((a.vocab + GROUP - 1) / GROUP);
-    a.slots = p->slots;
-    a.slot = p->slot;
-    a.temperature = p->temperature;
-    a.top_p = p->top_p;
-    a.min_p = p->min_p;
-    a.top_k = p->top_k;
-    a.seed = p->seed;
-    a.position = p->position;
-    a.allow = p->allow;
-    a.allow_stride = p->allow_stride;
-    a.flags = p->flags;
-    a.draft_step = p->draft_step;
-    a.empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
-    a.token = call->result.token;
-    a.row_flags = call->result.row_flags;
-    a.extra = p->extra;
-    a.pool = slot_pool_make(&call->state, &call->layout);
-    a.report = call->report;
-    a.has_report = call->result.report != NULL;
+    if (plan->desc.input == RAFFLE_PROBS || (call->logits.row_index && !requested)) return write_call(plan, call, error); /* two launches */
+    args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
-    const dim3 grid = parts_grid(a.rows, a.groups, a.extra ? EDIT_GROUPS : a.groups, state->processors, &a.part);
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    void *parameters[] = {&a};
-    const sample_function kernel = a.extra || a.has_report ? state->requested : state->kernel;
-    cudaError_t code = cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, call->launch.stream);
+    cudaError_t code = launch(state, requested ? state->requested : state->kernel, &a, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
+}
+
+/* raffle_softmax and raffle_mask. */
+static raffle_status write(const raffle_plan *plan, const call *call, raffle_error *error) {
+    const device_state *state = (const device_state *)plan->state;
+    sample_args a;
+    if (!call->params.extra) return write_call(plan, call, error);
+    args_make(&a, plan, call);
+    if (!a.rows) return RAFFLE_OK;
+    device_guard guard(state->device);
+    if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
+    cudaError_t code = launch(state, decide_requested[plan->desc.dtype], &a, call->launch.stream);
+    if (code == cudaSuccess) code = write_decided(plan, call, state->processors);
+    return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }
 
 static raffle_status explain(const raffle_plan *, const call *, int64_t, raffle_explanation *, raffle_error *error) {
@@ -229,4 +257,4 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }
 
-extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write_call, explain, verify, slots_change};
+extern "C" const backend raffle_backend_cuda = {create, destroy, describe, sample, write, explain, verify, slots_change};

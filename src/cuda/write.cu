@@ -16,7 +16,10 @@ static const write_kernels *kernels_of(const raffle_plan_desc *desc) {
 
 static size_t padded(size_t bytes) { return (bytes + RAFFLE_WORKSPACE_ALIGN - 1) / RAFFLE_WORKSPACE_ALIGN * RAFFLE_WORKSPACE_ALIGN; }
 
-size_t write_workspace(const raffle_plan_desc *desc) { return padded((size_t)desc->rows_max * sizeof(verdict)); }
+size_t write_workspace(const raffle_plan_desc *desc) {
+    const bool requested = desc->flags & RAFFLE_PLAN_EXTRA && verdict_requested_bytes > sizeof(verdict);
+    return padded((size_t)desc->rows_max * (requested ? verdict_requested_bytes : sizeof(verdict)));
+}
 
 static void args_make(write_args *a, const raffle_plan *plan, const call *call) {
     const raffle_params *p = &call->params;
@@ -54,7 +57,7 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
     a->position = p->position;
     a->draft_step = p->draft_step;
     if (a->token) a->row_flags = call->result.row_flags;
-    a->filters = a->token || p->top_k || p->top_p || p->min_p;
+    a->filters = a->token || p->top_k || p->top_p || p->min_p || p->extra;
     char *memory = (char *)call->launch.workspace;
     a->verdicts = (verdict *)memory;
     a->mass = (uint64_t *)(memory + write_workspace(&plan->desc));
@@ -124,13 +127,30 @@ static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const 
 
 /* ---- the call -------------------------------------------------------------------------------------------------- */
 
+/* As many blocks a row as it has work for, and no more than fill the GPU. */
+static dim3 grid_of(const write_args *a, int processors) {
+    const int64_t most = parts_of(a->groups, BLOCK_WARPS), room = (int64_t)processors * BLOCKS_EACH;
+    const int64_t fair = a->rows < room ? parts_of(room, a->rows) : 1;
+    return dim3((unsigned)least(most, fair), (unsigned)least(a->rows, GRID_ROWS));
+}
+
+/* What is written of rows that are decided, or whose records are there. */
+static cudaError_t write_rows(const write_kernels &k, write_args *a, int processors, cudaStream_t stream) {
+    cudaError_t code = cudaSuccess;
+    if (a->list || a->count) code = launch(k.list, dim3((unsigned)least(a->rows, INT32_MAX)), a, stream);
+    if (code == cudaSuccess && (a->data || a->kept || a->row_flags)) code = launch(k.write, grid_of(a, processors), a, stream);
+    return code;
+}
+
+cudaError_t write_decided(const raffle_plan *plan, const call *call, int processors) {
+    write_args a;
+    args_make(&a, plan, call);
+    return write_rows(write_kernels_requested[plan->desc.dtype], &a, processors, call->launch.stream);
+}
+
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
     const write_kernels &k = *kernels_of(&plan->desc);
     write_args a;
-    raffle_status status = device_lacks(call, error);
-    if (status) return status;
-    if (call->result.report)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "result.report: on CUDA it needs logits, without row_index");
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(plan->desc.device);
@@ -146,15 +166,8 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
         code = cluster_launch(k.cluster, &a, shape, call->launch.stream);
         return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     }
-    /* As many blocks a row as it has work for, and no more than fill the GPU. */
-    const int64_t most = (a.groups + BLOCK_WARPS - 1) / BLOCK_WARPS, room = (int64_t)processors * BLOCKS_EACH;
-    const int64_t fair = a.rows < room ? (room + a.rows - 1) / a.rows : 1, parts = most < fair ? most : fair;
-    const dim3 grid((unsigned)parts, (unsigned)(a.rows < GRID_ROWS ? a.rows : GRID_ROWS));
-    const dim3 each((unsigned)(a.rows < INT32_MAX ? a.rows : INT32_MAX));
-    code = launch(k.records, grid, &a, call->launch.stream);
-    if (code == cudaSuccess && a.filters) code = launch(k.verdicts, each, &a, call->launch.stream);
-    if (a.token) return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
-    if (code == cudaSuccess && (a.list || a.count)) code = launch(k.list, each, &a, call->launch.stream);
-    if (code == cudaSuccess && (a.data || a.kept || a.row_flags)) code = launch(k.write, grid, &a, call->launch.stream);
+    code = launch(k.records, grid_of(&a, processors), &a, call->launch.stream);
+    if (code == cudaSuccess && a.filters) code = launch(k.verdicts, dim3((unsigned)least(a.rows, INT32_MAX)), &a, call->launch.stream);
+    if (code == cudaSuccess && !a.token) code = write_rows(k, &a, processors, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }

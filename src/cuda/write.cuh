@@ -16,6 +16,10 @@ struct verdict {
     int32_t only;  /* 1: one token is kept, with probability 1 */
     int32_t first; /* the first group that holds the best */
     uint32_t flags;
+#if CUT_MORE
+    device_row row; /* as it was prepared */
+    bool pieces;    /* its records are maxima of pieces */
+#endif
 };
 
 /* Everything a launch needs, passed by value. Pointers are device memory; layouts as in raffle.h. */
@@ -57,6 +61,9 @@ struct write_kernels {
     cluster_function cluster;
 };
 extern const write_kernels write_kernels_logits[3], write_kernels_probs[3]; /* by raffle_dtype */
+/* Those of calls with a raffle_extra, whose verdicts are of another size: write and list, behind decide_requested. */
+extern const write_kernels write_kernels_requested[3];
+extern const size_t verdict_requested_bytes;
 
 #define MASS_NAN (1ull << 63)
 
@@ -184,11 +191,37 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     return v;
 }
 
-/* What a row keeps: made by verdict_kernel if there are filters. */
+/* What a row keeps: made by verdict_kernel if there are filters, by decide_kernel if there is a raffle_extra. */
 __device__ __forceinline__ verdict verdict_of(const write_args &a, int64_t row, const row_params &p, bool valid, verdict_space *s) {
     if (!valid) return verdict();
+#if CUT_MORE
+    return a.verdicts[row];
+#else
     if (a.filters) return a.verdicts[row];
     return verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
+#endif
+}
+
+/* The row that a verdict is about; without a token if it is not `valid`. */
+template <class type> __device__ __forceinline__ device_row verdict_row(const write_args &a, int64_t row, const verdict &v, bool valid) {
+#if CUT_MORE
+    return valid ? v.row : device_row();
+#else
+    return valid ? write_row<type>(a, row) : device_row();
+#endif
+}
+
+/* The maximum of a group of such a row, out of its records. */
+__device__ __forceinline__ float verdict_peak(const write_args &a, const float *peaks, int g, const verdict &v) {
+    float peak = MINUS_INF;
+#if CUT_MORE
+    if (v.only) return v.best; /* there are no records */
+    if (!v.pieces) return peaks[g];
+#else
+    if (!a.filters) return peaks[g];
+#endif
+    for (int i = 0; i < PIECES; ++i) peak = v_max(peaks[g * PIECES + i], peak);
+    return peak;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------- */
@@ -316,21 +349,20 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) write_ker
     __shared__ writing w;
     for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
         row_params p;
-        const bool valid = write_params(a, row, &p);
+        bool valid = write_params(a, row, &p);
         const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
         const verdict v = verdict_of(a, row, p, valid, &space);
+#if CUT_MORE
+        valid = valid && !(v.flags & RAFFLE_ROW_ARGUMENT);
+#endif
         if (threadIdx.x == 0) {
             writing_make(&w, a, p, v, valid);
             if (a.row_flags && blockIdx.x == 0) a.row_flags[row] = valid ? v.flags : RAFFLE_ROW_ARGUMENT;
         }
         __syncthreads();
-        const device_row r = valid ? write_row<type>(a, row) : device_row();
+        const device_row r = verdict_row<type>(a, row, v, valid);
         for (int g = blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP; g < a.groups; g += gridDim.x * BLOCK_WARPS) {
-            float peak = MINUS_INF;
-            if (valid && !a.filters) peak = peaks[g];
-            if (valid && a.filters)
-                for (int i = 0; i < PIECES; ++i) peak = v_max(peaks[g * PIECES + i], peak);
-            group_write<type>(a, w, r, row, g, peak);
+            group_write<type>(a, w, r, row, g, valid ? verdict_peak(a, peaks, g, v) : MINUS_INF);
         }
         __syncthreads(); /* w is used again */
     }
@@ -343,9 +375,12 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         row_params p;
-        const bool valid = write_params(a, row, &p);
+        bool valid = write_params(a, row, &p);
         const verdict v = verdict_of(a, row, p, valid, &space);
-        const device_row r = valid ? write_row<type>(a, row) : device_row();
+#if CUT_MORE
+        valid = valid && !(v.flags & RAFFLE_ROW_ARGUMENT);
+#endif
+        const device_row r = verdict_row<type>(a, row, v, valid);
         int64_t total = 0;
         for (int first = 0; valid && first < a.groups; first += BLOCK_WARPS) { /* a token of each lane at a time: in order */
             const int g = first + warp;

@@ -383,19 +383,14 @@ TEST(refusals) {
     report.top_count = 0;
     CHECK_STATUS(match_call(m, 0, 4, m->stream, &error), RAFFLE_OK);
     CUDA(cudaStreamSynchronize(m->stream));
-    raffle_params params = match_params(m, m->device_control, NULL);
-    raffle_logits logits = raffle_logits_init();
-    logits.data = m->device;
-    logits.rows = 4;
-    logits.row_index = m->device_control->slot;
-    raffle_result result = raffle_result_init();
-    result.token = m->device_answers->token;
-    result.report = &report;
-    raffle_launch launch = raffle_launch_init();
-    launch.workspace = m->space;
-    launch.workspace_bytes = m->space_bytes;
-    launch.stream = m->stream;
-    CHECK_STATUS(raffle_sample(m->gpu, &logits, &params, &result, &launch, &error), RAFFLE_E_UNSUPPORTED);
+    raffle_plan_desc desc = raffle_plan_desc_init();
+    raffle_plan *plan = NULL;
+    desc.backend = RAFFLE_CUDA;
+    desc.vocab = 300;
+    desc.rows_max = 4;
+    desc.flags = RAFFLE_PLAN_REPORT;
+    desc.input = RAFFLE_PROBS;
+    CHECK_STATUS(raffle_plan_create(&desc, &plan, &error), RAFFLE_E_UNSUPPORTED);
     match_free(m);
 }
 

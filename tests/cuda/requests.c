@@ -1,5 +1,6 @@
 /* requests.c - raffle_params.extra on the GPU: random mixtures of everything a request can ask for against the oracle and
- * the CPU, bit for bit; the frozen requests; and records that are wrong, which host and kernel must refuse alike. */
+ * the CPU, bit for bit, drawn (also by index, with a report) and written; the frozen requests; and records that are wrong, which
+ * host and kernel must refuse alike. */
 #include "gpu.h"
 
 #include <math.h>
@@ -213,39 +214,53 @@ static void alone_check(const sent *s, const batch *b, const runner_gpu *own, te
     CUDA(cudaFree(slot));
 }
 
-static void cpu_run(const batch *b, outputs *o, const raffle_report *report) {
+/* `bare`: without the requests, though the histories are given. */
+static void cpu_run(const batch *b, const int32_t *index, int bare, outputs *o, const raffle_report *report) {
     runner own = runner_make_for(b->dtype, b->vocab, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, b->state->history_max);
     raffle_params params = batch_params(b);
     raffle_logits logits = batch_logits(b);
+    logits.row_index = index;
+    if (bare) params.extra = NULL;
     outputs_poison(o);
     o->result.report = report;
     MUST(raffle_sample(own.plan, &logits, &params, &o->result, &own.launch, &must_error));
     runner_free(own);
 }
 
-/* The same call with a report at any point: every bit of it the CPU's. */
-static void report_check(const sent *s, const batch *b, const runner_gpu *own, test_random *r) {
+/* The same call with a report at any point, if it is below 3, of rows in their order or by index: every bit is the CPU's. */
+static void report_check(const sent *s, const batch *b, const runner_gpu *own, int point, const int32_t *index, test_random *r) {
     static results *device, got, wanted;
-    static int32_t *device_ids, ids[BATCH_ROWS_MAX * GIVEN];
-    if (!device) device = (results *)gpu_alloc(sizeof *device), device_ids = (int32_t *)gpu_alloc(sizeof ids);
-    const int point = (int)random_below(r, 3);
+    static int32_t *device_ids, *device_index, ids[BATCH_ROWS_MAX * GIVEN];
+    if (!device) {
+        device = (results *)gpu_alloc(sizeof *device);
+        device_ids = (int32_t *)gpu_alloc(sizeof ids);
+        device_index = (int32_t *)gpu_alloc(BATCH_ROWS_MAX * sizeof *index);
+    }
     for (int64_t i = 0; i < b->rows * GIVEN; ++i) ids[i] = (int32_t)random_below(r, b->vocab + 1);
     memset(&got, POISON, sizeof got);
     memset(&wanted, POISON, sizeof wanted);
     CUDA(cudaMemcpy(device_ids, ids, sizeof ids, cudaMemcpyHostToDevice));
     CUDA(cudaMemcpy(device, &got, sizeof got, cudaMemcpyHostToDevice));
     const raffle_report there = report_to(device, point, device_ids), here = report_to(&wanted, point, ids);
+    const int bare = index && random_below(r, 4) == 0;
+    raffle_logits logits = s->logits;
+    raffle_params params = s->params;
+    if (bare) params.extra = NULL;
+    if (index) {
+        CUDA(cudaMemcpy(device_index, index, (size_t)b->rows * sizeof *index, cudaMemcpyHostToDevice));
+        logits.row_index = device_index;
+    }
     raffle_launch launch = raffle_launch_init();
     raffle_result result = raffle_result_init();
     launch.workspace = own->space;
     launch.workspace_bytes = own->bytes;
     result.token = device->o.token;
     result.row_flags = device->o.row_flags;
-    result.report = &there;
-    MUST(raffle_sample(own->plan, &s->logits, &s->params, &result, &launch, &must_error));
+    result.report = point < 3 ? &there : NULL;
+    MUST(raffle_sample(own->plan, &logits, &params, &result, &launch, &must_error));
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(&got, device, sizeof got, cudaMemcpyDeviceToHost));
-    cpu_run(b, &wanted.o, &here);
+    cpu_run(b, index, bare, &wanted.o, point < 3 ? &here : NULL);
     for (int64_t i = 0; i < b->rows; ++i) {
         const int same = got.o.token[i] == wanted.o.token[i] && got.o.row_flags[i] == wanted.o.row_flags[i] &&
                          !memcmp(&got.chosen[i], &wanted.chosen[i], 4) && !memcmp(&got.entropy[i], &wanted.entropy[i], 4) &&
@@ -253,8 +268,8 @@ static void report_check(const sent *s, const batch *b, const runner_gpu *own, t
                          !memcmp(&got.top[i * TOP], &wanted.top[i * TOP], TOP * 4) && !memcmp(&got.given[i * GIVEN], &wanted.given[i * GIVEN], GIVEN * 4) &&
                          !memcmp(&got.given_rank[i * GIVEN], &wanted.given_rank[i * GIVEN], GIVEN * 4);
         if (!test_note(same)) continue;
-        printf("report at %d: token %d chosen %a rank %d entropy %a top %d %a given %a %d, CPU %d %a %d %a %d %a %a %d\n", point, got.o.token[i],
-               (double)got.chosen[i], got.rank[i], (double)got.entropy[i], got.top_token[i * TOP], (double)got.top[i * TOP],
+        printf("report at %d%s%s: token %d chosen %a rank %d entropy %a top %d %a given %a %d, CPU %d %a %d %a %d %a %a %d\n",
+               point, index ? " by index" : "", bare ? " without requests" : "", got.o.token[i], (double)got.chosen[i], got.rank[i], (double)got.entropy[i], got.top_token[i * TOP], (double)got.top[i * TOP],
                (double)got.given[i * GIVEN], got.given_rank[i * GIVEN], wanted.o.token[i], (double)wanted.chosen[i], wanted.rank[i],
                (double)wanted.entropy[i], wanted.top_token[i * TOP], (double)wanted.top[i * TOP], (double)wanted.given[i * GIVEN],
                wanted.given_rank[i * GIVEN]);
@@ -262,16 +277,19 @@ static void report_check(const sent *s, const batch *b, const runner_gpu *own, t
     }
 }
 
+#include "requests_write.h"
+
 /* Takes the CPU's answers for the oracle's. */
 static void cpu_answers(batch *b) {
     static outputs o;
-    cpu_run(b, &o, NULL);
+    cpu_run(b, NULL, 0, &o, NULL);
     for (int64_t i = 0; i < b->rows; ++i) b->wanted[i].token = o.token[i], b->wanted[i].row_flags = o.row_flags[i];
 }
 
 static void batch_check(const batch *b, int64_t offset, test_random *r) {
     static sent s;
     static outputs o;
+    int32_t index[BATCH_ROWS_MAX];
     runner_gpu own = gpu_open(b->dtype, b->vocab, b->rows, b->state->history_max);
     batch_send(&s, b, offset);
     gpu_run(&own, &s.logits, &s.params, &o);
@@ -279,10 +297,14 @@ static void batch_check(const batch *b, int64_t offset, test_random *r) {
     gpu_run(&own, &s.logits, &s.params, &o);
     outputs_check(&o, b, NULL, "GPU, the same workspace again");
     alone_check(&s, b, &own, r);
-    report_check(&s, b, &own, r);
+    report_check(&s, b, &own, (int)random_below(r, 3), NULL, r);
+    for (int64_t i = 0; i < b->rows; ++i) index[i] = (int32_t)random_below(r, b->rows);
+    report_check(&s, b, &own, (int)random_below(r, 4), index, r);
+    write_check(&s, b, &own, r);
+    in_place_check(&s, b, &own, offset, r);
     image_check(&s.all, "GPU");
     gpu_close(&own, "GPU");
-    cpu_run(b, &o, NULL);
+    cpu_run(b, NULL, 0, &o, NULL);
     outputs_check(&o, b, NULL, "CPU");
     image_free(&s.all);
     rows_checked += b->rows;
@@ -596,6 +618,7 @@ static void wrong_batch(test_random *r, long *refused) {
         }
     }
     outputs_check(&o, b, NULL, "records that are wrong");
+    write_wrong_check(&s, b, &own, bad, r);
     image_check(&s.all, "records that are wrong");
     gpu_close(&own, "records that are wrong");
     *refused += any;
@@ -659,10 +682,95 @@ TEST(lost_histories) {
         runner_gpu own = gpu_open(m.b.dtype, m.b.vocab, m.b.rows, HISTORY_MAX);
         gpu_run(&own, &s.logits, &s.params, &o);
         outputs_check(&o, &m.b, NULL, "lost histories");
+        write_flags_check(&s, &m.b, &own);
         gpu_close(&own, "lost histories");
         image_free(&s.all);
         mixture_free(&m);
     }
+}
+
+/* A captured call serves later contents: here, other requests. */
+TEST(captured) {
+    NEED_GPU();
+    static mixture m;
+    static sent s;
+    test_random r = {210};
+    mixture_make(&m, &r, PICK_ALL, 900, 12, RAFFLE_BF16, 0);
+    batch_send(&s, &m.b, 0);
+    runner_gpu own = gpu_open(m.b.dtype, m.b.vocab, m.b.rows, HISTORY_MAX);
+    const written w = {.rows = 12, .stride = 900, .kept_at = 12 * 900 * 4, .flags_at = 12 * 900 * 4, .bytes = 12 * 901 * 4};
+    char *wanted = (char *)host_alloc(w.bytes), *got = (char *)host_alloc(w.bytes), *device = (char *)gpu_alloc(w.bytes);
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    raffle_output output = written_output(&w, device, NULL);
+    raffle_launch launch = raffle_launch_init();
+    launch.workspace = own.space;
+    launch.workspace_bytes = own.bytes;
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    launch.stream = stream;
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    MUST(written_call(&w, own.plan, &s.logits, &s.params, &output, &launch, &must_error));
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    for (int n = 0; n < 3; ++n) {
+        const raffle_logits logits = batch_logits(&m.b);
+        const raffle_params params = batch_params(&m.b);
+        output = written_output(&w, wanted, NULL);
+        written_cpu(&m.b, &w, &logits, &params, &output);
+        CUDA(cudaGraphLaunch(exec, stream));
+        CUDA(cudaMemcpyAsync(got, device, w.bytes, cudaMemcpyDeviceToHost, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        CHECK(!memcmp(wanted, got, w.bytes), "replay %d of a captured call differs", n);
+        const raffle_extra first = m.b.extra[0], first_sent = s.extra[0]; /* requests move on by one row */
+        for (int i = 0; i < 11; ++i) m.b.extra[i] = m.b.extra[i + 1], s.extra[i] = s.extra[i + 1];
+        m.b.extra[11] = first, s.extra[11] = first_sent;
+        CUDA(cudaMemcpy((void *)s.params.extra, s.extra, 12 * sizeof *s.extra, cudaMemcpyHostToDevice));
+    }
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graph));
+    CUDA(cudaStreamDestroy(stream));
+    gpu_close(&own, "a captured call");
+    CUDA(cudaFree(device));
+    free(wanted);
+    free(got);
+    image_free(&s.all);
+    mixture_free(&m);
+}
+
+/* Rows that are not there are flagged, and nothing of them is read. */
+TEST(wrong_index) {
+    NEED_GPU();
+    static mixture m;
+    static sent s;
+    static outputs o;
+    test_random r = {209};
+    int32_t index[8] = {0, -1, 1, 8, 2, INT32_MAX, 3, INT32_MIN}, *device_index = (int32_t *)gpu_alloc(sizeof index);
+    mixture_make(&m, &r, PICK_ALL, 600, 8, RAFFLE_BF16, 0);
+    batch_send(&s, &m.b, 0);
+    runner_gpu own = gpu_open(m.b.dtype, m.b.vocab, m.b.rows, HISTORY_MAX);
+    const written w = {.rows = 8, .stride = 600, .words = 19, .room = 1, .kept_at = 8 * 600 * 4, .flags_at = 8 * 600 * 4, .bytes = 8 * 601 * 4};
+    char *got = (char *)host_alloc(w.bytes), *device = (char *)gpu_alloc(w.bytes);
+    CUDA(cudaMemcpy(device_index, index, sizeof index, cudaMemcpyHostToDevice));
+    s.logits.row_index = device_index;
+    gpu_run(&own, &s.logits, &s.params, &o);
+    written_gpu(&own, &w, &s.logits, &s.params, device, NULL);
+    CUDA(cudaMemcpy(got, device, w.bytes, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 8; ++i) {
+        const uint32_t flags = *(const uint32_t *)(got + w.flags_at + i * 4);
+        const float *row = (const float *)(const void *)got + i * 600;
+        int zero = 1;
+        for (int64_t id = 0; id < 600; ++id) zero = zero && row[id] == 0.0f;
+        CHECK((o.row_flags[i] == RAFFLE_ROW_ARGUMENT) == (i % 2) && (flags == RAFFLE_ROW_ARGUMENT) == (i % 2), "row_index %d: flags %u and %u",
+              index[i], o.row_flags[i], flags);
+        CHECK(i % 2 == 0 || (o.token[i] == RAFFLE_NO_TOKEN && zero), "row_index %d: token %d", index[i], o.token[i]);
+    }
+    gpu_close(&own, "a wrong index");
+    CUDA(cudaFree(device));
+    CUDA(cudaFree(device_index));
+    free(got);
+    image_free(&s.all);
+    mixture_free(&m);
 }
 
 int main(void) {
@@ -677,6 +785,8 @@ int main(void) {
     RUN(wrong_records);
     RUN(wild_state);
     RUN(lost_histories);
+    RUN(captured);
+    RUN(wrong_index);
     printf("%ld rows, %ld mixtures\n", rows_checked, mixtures_checked);
     return test_report("cuda_requests");
 }

@@ -431,13 +431,10 @@ def test_jax(logits):
 
 
 def test_what_is_not_on_a_gpu_yet(logits):
-    """Refused with a sentence; nothing is written."""
-    gpu, out = logits.cuda(), torch.full((ROWS, VOCAB), 7.0, device="cuda")
-    with pytest.raises(ValueError, match="CUDA"):
-        raffle.softmax(gpu, banned_token_ids=[1], out=out)
+    """Refused with a sentence."""
+    gpu = logits.cuda()
     with pytest.raises(ValueError, match="CUDA"):
         raffle.verify(gpu.reshape(1, ROWS, VOCAB), torch.zeros(1, ROWS - 1, dtype=torch.int32, device="cuda"), logprobs=1)
-    assert (out == 7).all()
 
 
 def test_rows_of_probabilities(logits):
@@ -445,7 +442,9 @@ def test_rows_of_probabilities(logits):
     why = unsupported(lambda: raffle.softmax(gpu))
     if why:
         pytest.skip(why)
-    for words in (dict(), dict(temperature=0.7), dict(top_k=9), dict(top_p=0.8), dict(min_p=0.1, temperature=0.0)):
+    for words in (dict(), dict(temperature=0.7), dict(top_k=9), dict(top_p=0.8), dict(min_p=0.1, temperature=0.0),
+                  dict(banned_token_ids=[1], typical_p=0.9), dict(presence_penalty=1.0, output_token_ids=[[5, 6]] * ROWS, top_k=20),
+                  dict(xtc_probability=1.0, xtc_threshold=0.01, seed=3)):
         assert torch.equal(raffle.softmax(gpu, **words).cpu(), raffle.softmax(logits, **words))
         assert torch.equal(raffle.mask(gpu, **words).cpu(), raffle.mask(logits, **words))
         assert torch.equal(raffle.kept(gpu, **words).cpu(), raffle.kept(logits, **words))

@@ -1,0 +1,69 @@
+/* write_extra.cu - raffle_softmax and raffle_mask for calls with a raffle_extra. The first launch prepares, reads and cuts each row
+ * by the loops of raffle_sample, and leaves a verdict where that leaves a token; the kernels of write.cuh then write the row out
+ * of the logits and of what was edited. */
+#define CUT_MORE 1
+
+#include "device.cuh"
+
+#include "vec_one.h"
+
+#include "kernel.cuh"
+#include "write.cuh"
+
+extern const size_t verdict_requested_bytes = sizeof(verdict);
+
+/* What a row keeps, by one thread. `told` is not looked at if it has no token. best: the largest logit that it keeps. */
+template <class type>
+__device__ __forceinline__ void verdict_leave(const sample_args &a, const work<type> &k, uint32_t flags, const answer &told, float best) {
+    verdict v = {};
+    v.flags = flags;
+    v.best = best;
+    v.kept = cut_from(PLUS_INF);
+    v.row = k.row;
+    v.pieces = k.to.pieces;
+    if (!(flags & (RULE_ROW_EMPTY | RAFFLE_ROW_ARGUMENT))) {
+        v.mass = told.draw_tickets;
+        v.kept = cut_of(&told);
+        v.only = told.greedy;
+        v.first = told.greedy ? told.token / GROUP : 0;
+    }
+    a.verdicts[part_make(a).row] = v;
+}
+
+/* The grid of sample_kernel. Whoever completes a row decides what it keeps. */
+template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) decide_kernel(const __grid_constant__ sample_args a) {
+    __shared__ more_work<type> k;
+    __shared__ bool last;
+    if (part_make(a).row >= a.rows) return;
+    const bool nan = part_read<type>(a, &k);
+    if (threadIdx.x == 0) {
+        const block_part p = part_make(a);
+        row_state *state = a.state + p.row;
+        last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, k.to.greedy ? block_best(k) : 0, nan);
+        if (last && (k.to.greedy || !k.valid)) {
+            const uint64_t most = __ldcg(&state->best);
+            const float best = k.valid ? key_logit(most) : __int_as_float(0x7fffffff);
+            const answer told = {key_token(most), 0, 1, best, key_token(most), 0, 0, 0, 0.0f, 0};
+            verdict_leave(a, k, row_close(a, k, p.row, best), told, best);
+        }
+    }
+    if (k.to.greedy || !k.valid) return;
+    if (threadIdx.x == WARP) job_prepare(&k);
+    __syncthreads();
+    if (!last) return;
+    float most, best;
+    row_draw(k, &most); /* its token is not told */
+    __syncthreads();
+    best = most;
+    if (most > MINUS_INF && k.told.capped) { /* by XTC, which has lowered the records */
+        k.begin();
+        best = k.row_best;
+    }
+    if (threadIdx.x == 0) verdict_leave(a, k, row_close(a, k, part_make(a).row, most), k.told, best);
+}
+
+#define TYPES(kernel) kernel(type_f32), kernel(type_f16), kernel(type_bf16)
+#define DECIDE(type) decide_kernel<requested<type>>
+#define KERNELS(type) {nullptr, nullptr, write_kernel<requested<type>>, list_kernel<requested<type>>, nullptr}
+extern const sample_function decide_requested[3] = {TYPES(DECIDE)};
+extern const write_kernels write_kernels_requested[3] = {TYPES(KERNELS)};
