@@ -300,7 +300,7 @@ static void batch_check(const batch *b, int64_t offset, test_random *r) {
     report_check(&s, b, &own, (int)random_below(r, 3), NULL, r);
     for (int64_t i = 0; i < b->rows; ++i) index[i] = (int32_t)random_below(r, b->rows);
     report_check(&s, b, &own, (int)random_below(r, 4), index, r);
-    write_check(&s, b, &own, r);
+    write_check(&s, b, &own, random_below(r, 2) == 0, r);
     in_place_check(&s, b, &own, offset, r);
     image_check(&s.all, "GPU");
     gpu_close(&own, "GPU");
@@ -738,6 +738,30 @@ TEST(captured) {
     mixture_free(&m);
 }
 
+/* XTC is a matter of chance also where no seed is given: which of many chances come true is the CPU's. */
+TEST(chance_without_seeds) {
+    NEED_GPU();
+    static mixture m;
+    static sent s;
+    test_random r = {211};
+    mixture_make(&m, &r, PICK_ALL, 400, BATCH_ROWS_MAX, RAFFLE_F32, 0);
+    batch *b = &m.b;
+    for (int i = 0; i < BATCH_ROWS_MAX; ++i) {
+        const raffle_extra xtc = {.xtc_probability = ((float)i + 0.5f) / BATCH_ROWS_MAX, .xtc_threshold = 0.005f};
+        vector_row_make("normal", 7, b->vocab, b->dtype, b->data + i * b->stride * 4);
+        b->temperature[i] = b->top_p[i] = 1.0f;
+        b->top_k[i] = 0;
+        b->min_p[i] = 0.0f;
+        b->extra[i] = xtc;
+    }
+    batch_send(&s, b, 0);
+    runner_gpu own = gpu_open(b->dtype, b->vocab, b->rows, HISTORY_MAX);
+    for (int i = 0; i < 4; ++i) write_check(&s, b, &own, 1, &r);
+    gpu_close(&own, "no seeds");
+    image_free(&s.all);
+    mixture_free(&m);
+}
+
 /* Rows that are not there are flagged, and nothing of them is read. */
 TEST(wrong_index) {
     NEED_GPU();
@@ -786,6 +810,7 @@ int main(void) {
     RUN(wild_state);
     RUN(lost_histories);
     RUN(captured);
+    RUN(chance_without_seeds);
     RUN(wrong_index);
     printf("%ld rows, %ld mixtures\n", rows_checked, mixtures_checked);
     return test_report("cuda_requests");

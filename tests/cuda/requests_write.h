@@ -78,12 +78,12 @@ static void written_compare(const batch *b, const written *w, const char *wanted
     batch_print(b, i);
 }
 
-/* Any form to any type, of rows in their order or by index. */
-static void write_check(const sent *s, const batch *b, const runner_gpu *own, test_random *r) {
+/* Any form to any type, of rows in their order or by index; with seeds or without. */
+static void write_check(const sent *s, const batch *b, const runner_gpu *own, int seedless, test_random *r) {
     const written w = written_make(b, r);
     char *wanted = (char *)host_alloc(w.bytes), *got = (char *)host_alloc(w.bytes), *device = (char *)gpu_alloc(w.bytes);
     int32_t index[BATCH_ROWS_MAX], *device_index = (int32_t *)gpu_alloc(sizeof index);
-    const int indexed = random_below(r, 3) == 0, seedless = random_below(r, 2) == 0, bare = random_below(r, 8) == 0;
+    const int indexed = random_below(r, 3) == 0, bare = random_below(r, 8) == 0;
     raffle_logits here = batch_logits(b), there = s->logits;
     raffle_params params = batch_params(b), device_params = s->params;
     for (int64_t i = 0; i < b->rows; ++i) index[i] = (int32_t)random_below(r, b->rows);
