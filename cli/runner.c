@@ -92,28 +92,76 @@ raffle_params settings_params(const settings *s, const uint64_t *position, const
     return params;
 }
 
+/* Part number `index` of `count` of a job, by worker number `index`. */
+typedef raffle_status (*part_function)(const runner *r, const void *job, int index, int count, raffle_error *error);
+
 typedef struct share {
     const runner *runner;
-    const draw_job *job;
-    const int32_t *slot; /* zeros */
-    int index, count;    /* this thread of so many */
+    part_function run;
+    const void *job;
+    int index, count; /* this thread of so many */
     raffle_error error;
     raffle_status status;
 } share;
 
-/* One thread's part of a job: a range of draws if the job is one row, else a range of rows. */
 static void *share_run(void *given) {
     share *const s = given;
+    s->status = s->run(s->runner, s->job, s->index, s->count, &s->error);
+    return NULL;
+}
+
+/* A job that can be cut into at most `most` parts, on as many workers. */
+static exit_code share_out(const runner *r, part_function run, const void *job, int64_t most) {
+    const int count = most < r->workers ? (int)most : r->workers;
+    pthread_t *const threads = malloc((size_t)count * sizeof *threads);
+    share *const shares = malloc((size_t)count * sizeof *shares);
+    exit_code code = EXIT_FINE;
+    if (!threads || !shares) {
+        complain("out of memory for %d threads", count);
+        code = EXIT_MACHINE;
+    }
+    int started = 0;
+    for (; !code && started < count; ++started) {
+        const share made = {r, run, job, started, count, raffle_error_init(), RAFFLE_OK};
+        shares[started] = made;
+        /* The last share is this thread's own, so that one worker needs no thread at all. */
+        if (started == count - 1) {
+            share_run(&shares[started]);
+        } else if (pthread_create(&threads[started], NULL, share_run, &shares[started])) {
+            complain("cannot start %d threads", count);
+            code = EXIT_MACHINE;
+            break;
+        }
+    }
+    for (int i = 0; i < started; ++i) {
+        if (i < count - 1) pthread_join(threads[i], NULL);
+        if (shares[i].status && !code) code = complain_of(&shares[i].error);
+    }
+    free(shares);
+    free(threads);
+    return code;
+}
+
+/* A draw_job, and zeros for all of its rows. */
+typedef struct slotted_job {
+    const draw_job *job;
+    const int32_t *slot;
+} slotted_job;
+
+/* A range of draws if the job is one row, else a range of rows. */
+static raffle_status draw_part(const runner *r, const void *given, int index, int count, raffle_error *error) {
+    const slotted_job *const s = given;
     const draw_job *const job = s->job;
     raffle_logits logits = raffle_logits_init();
     raffle_result result = raffle_result_init();
     raffle_report report;
+    raffle_status status = RAFFLE_OK;
     logits.data = job->logits;
     logits.rows = job->rows;
     const int by_draws = job->rows == 1;
-    const int64_t first = by_draws ? job->draws * s->index / s->count : 0;
-    const int64_t end = by_draws ? job->draws * (s->index + 1) / s->count : 1;
-    for (int64_t draw = first; draw < end && !s->status; ++draw) {
+    const int64_t first = by_draws ? job->draws * index / count : 0;
+    const int64_t end = by_draws ? job->draws * (index + 1) / count : 1;
+    for (int64_t draw = first; draw < end && !status; ++draw) {
         const uint64_t position = job->position + (uint64_t)draw;
         raffle_params params = settings_params(&job->settings, &position, s->slot);
         uint32_t same; /* every draw of a row finds the same flags: one thread keeps them */
@@ -124,10 +172,9 @@ static void *share_run(void *given) {
             report = report_from(&job->request->report, draw);
             result.report = &report;
         }
-        s->status = runner_sample(s->runner, s->index, &logits, &params, &result, by_draws ? 0 : s->index,
-                                  by_draws ? 1 : s->count, &s->error);
+        status = runner_sample(r, index, &logits, &params, &result, by_draws ? 0 : index, by_draws ? 1 : count, error);
     }
-    return NULL;
+    return status;
 }
 
 /* The whole job on the GPU. */
@@ -159,35 +206,24 @@ static exit_code draw_on_device(const runner *r, const draw_job *job) {
 
 exit_code runner_draw(const runner *r, const draw_job *job) {
     if (on_device(r)) return draw_on_device(r, job);
-    const int64_t most = job->rows == 1 ? job->draws : job->rows;
-    const int count = most < r->workers ? (int)most : r->workers;
-    pthread_t *const threads = malloc((size_t)count * sizeof *threads);
-    share *const shares = malloc((size_t)count * sizeof *shares);
     int32_t *const slot = calloc((size_t)job->rows, sizeof *slot);
-    exit_code code = EXIT_FINE;
-    if (!threads || !shares || !slot) {
-        complain("out of memory for %d threads", count);
-        code = EXIT_MACHINE;
-    }
-    int started = 0;
-    for (; !code && started < count; ++started) {
-        const share made = {r, job, slot, started, count, raffle_error_init(), RAFFLE_OK};
-        shares[started] = made;
-        /* The last share is this thread's own, so that one worker needs no thread at all. */
-        if (started == count - 1) {
-            share_run(&shares[started]);
-        } else if (pthread_create(&threads[started], NULL, share_run, &shares[started])) {
-            complain("cannot start %d threads", count);
-            code = EXIT_MACHINE;
-            break;
-        }
-    }
-    for (int i = 0; i < started; ++i) {
-        if (i < count - 1) pthread_join(threads[i], NULL);
-        if (shares[i].status && !code) code = complain_of(&shares[i].error);
-    }
+    const slotted_job slotted = {job, slot};
+    if (!slot) return complain("out of memory"), EXIT_MACHINE;
+    const exit_code code = share_out(r, draw_part, &slotted, job->rows == 1 ? job->draws : job->rows);
     free(slot);
-    free(shares);
-    free(threads);
     return code;
+}
+
+static raffle_status write_part(const runner *r, const void *given, int index, int count, raffle_error *error) {
+    const write_job *const job = given;
+    raffle_launch launch = runner_launch(r, index);
+    launch.part = index;
+    launch.parts = count > 1 ? count : 0;
+    return (job->mask ? raffle_mask : raffle_softmax)(r->plan, &job->logits, &job->params, &job->output, &launch, error);
+}
+
+exit_code runner_write(const runner *r, const write_job *job) {
+    raffle_error error = raffle_error_init();
+    if (!on_device(r)) return share_out(r, write_part, job, job->logits.rows ? job->logits.rows : 1);
+    return runner_write_device(r, job, &error) ? complain_of(&error) : EXIT_FINE;
 }

@@ -38,6 +38,19 @@ raffle_status runner_enqueue(const runner *runner, const raffle_logits *logits, 
 raffle_status runner_sample_device(const runner *runner, const raffle_logits *logits, const raffle_params *params,
                                    int64_t draws, const raffle_result *result, raffle_error *error);
 
+/* A call of raffle_softmax, or with `mask` of raffle_mask: rows without gaps, params->extra has one slot. Of the output:
+ * data, kept, kept_count and row_flags, as far as they are there. */
+typedef struct write_job {
+    int mask;
+    raffle_logits logits;
+    raffle_params params;
+    raffle_output output;
+} write_job;
+/* On all workers. */
+exit_code runner_write(const runner *runner, const write_job *job);
+/* The same for plans on the GPU. */
+raffle_status runner_write_device(const runner *runner, const write_job *job, raffle_error *error);
+
 /* What every row of a job is drawn with. */
 typedef struct settings {
     float temperature, top_p, min_p;

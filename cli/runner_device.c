@@ -1,4 +1,4 @@
-/* runner_device.c - a batch in host memory, drawn on the GPU: there, enqueue, back. */
+/* runner_device.c - a batch in host memory, drawn from or written on the GPU: there, enqueue, back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,9 @@ typedef enum array {
     ALLOW,
     TOKEN,
     ROW_FLAGS,
+    DATA, /* of rows that are written */
+    KEPT,
+    COUNT,
     EXTRA, /* the request's, and its lists in the order of extra_lists */
     BIAS_ID,
     BIAS,
@@ -141,15 +144,9 @@ static raffle_status batch_put(batch *b, const runner *r, raffle_error *error) {
     return status;
 }
 
-static raffle_status batch_draw(const batch *b, const runner *r, const raffle_logits *logits,
-                                const raffle_params *params, int64_t draws, const raffle_report *told,
-                                raffle_error *error) {
-    raffle_logits there = *logits;
+/* The parameters where the GPU reads them, but for position. */
+static raffle_params batch_params(const batch *b, const raffle_params *params) {
     raffle_params p = *params;
-    raffle_result result = raffle_result_init();
-    raffle_report report = told ? *told : raffle_report_init(), part;
-    raffle_status status = RAFFLE_OK;
-    there.data = batch_at(b, LOGITS);
     p.slot = batch_at(b, SLOT);
     p.temperature = batch_at(b, TEMPERATURE);
     p.top_p = batch_at(b, TOP_P);
@@ -159,6 +156,18 @@ static raffle_status batch_draw(const batch *b, const runner *r, const raffle_lo
     p.allow = batch_at(b, ALLOW);
     p.extra = batch_at(b, EXTRA);
     p.state = b->bytes[STATE] ? &b->state : NULL;
+    return p;
+}
+
+static raffle_status batch_draw(const batch *b, const runner *r, const raffle_logits *logits,
+                                const raffle_params *params, int64_t draws, const raffle_report *told,
+                                raffle_error *error) {
+    raffle_logits there = *logits;
+    raffle_params p = batch_params(b, params);
+    raffle_result result = raffle_result_init();
+    raffle_report report = told ? *told : raffle_report_init(), part;
+    raffle_status status = RAFFLE_OK;
+    there.data = batch_at(b, LOGITS);
     result.row_flags = batch_at(b, ROW_FLAGS);
     for (int i = 0; i < REPORT_ARRAYS; ++i) pointer_set(&report, report_arrays[i], batch_at(b, (array)(CHOSEN + i)));
     result.report = told ? &part : NULL;
@@ -214,6 +223,38 @@ raffle_status runner_sample_device(const runner *r, const raffle_logits *logits,
         if (b.bytes[CHOSEN + i])
             status = device_get(pointer_at(result->report, report_arrays[i]), batch_at(&b, (array)(CHOSEN + i)),
                                 b.bytes[CHOSEN + i], error);
+    device_free(b.block);
+    return status;
+}
+
+raffle_status runner_write_device(const runner *r, const write_job *job, raffle_error *error) {
+    const raffle_output *const o = &job->output;
+    const size_t rows = (size_t)job->logits.rows, vocab = (size_t)r->desc.vocab;
+    raffle_status status = params_check(&job->params, job->logits.rows, error);
+    if (status) return status;
+    batch b = batch_of(r, &job->logits, &job->params, 1, NULL);
+    batch_add(&b, DATA, NULL, o->data ? rows * vocab * dtype_bytes((raffle_dtype)o->dtype) : 0);
+    batch_add(&b, KEPT, NULL, o->kept ? rows * ((vocab + 31) / 32) * sizeof *o->kept : 0);
+    batch_add(&b, COUNT, NULL, o->kept_count ? rows * sizeof *o->kept_count : 0);
+    status = batch_put(&b, r, error);
+    raffle_logits logits = job->logits;
+    raffle_params params = batch_params(&b, &job->params);
+    raffle_output output = *o;
+    const raffle_launch launch = runner_launch(r, 0);
+    logits.data = batch_at(&b, LOGITS);
+    params.position = batch_at(&b, POSITION);
+    output.data = batch_at(&b, DATA);
+    output.kept = batch_at(&b, KEPT);
+    output.kept_count = batch_at(&b, COUNT);
+    output.row_flags = batch_at(&b, ROW_FLAGS);
+    if (!status) status = (job->mask ? raffle_mask : raffle_softmax)(r->plan, &logits, &params, &output, &launch, error);
+    const struct {
+        array which;
+        void *to;
+    } back[] = {{DATA, o->data}, {KEPT, o->kept}, {COUNT, o->kept_count}, {ROW_FLAGS, o->row_flags}};
+    for (int i = 0; i < 4 && !status; ++i)
+        if (back[i].to && b.bytes[back[i].which])
+            status = device_get(back[i].to, batch_at(&b, back[i].which), b.bytes[back[i].which], error);
     device_free(b.block);
     return status;
 }

@@ -29,23 +29,17 @@ typedef struct writing {
 static exit_code compute(writing *w, int64_t row, int64_t rows) {
     const options *const o = w->options;
     const settings all = settings_of(o);
-    raffle_params params = settings_params(&all, &o->position, w->slot);
-    const raffle_launch launch = runner_launch(&w->runner, 0);
-    raffle_error error = raffle_error_init();
-    raffle_logits logits = raffle_logits_init();
-    raffle_output output = raffle_output_init();
-    request_add(&w->request, &params);
-    logits.data = rows_load(&w->rows, row, rows, w->dtype, w->buffer);
-    logits.rows = rows;
-    output.flags = o->log ? RAFFLE_LOG : 0;
-    output.dtype = o->out_dtype;
-    output.data = o->out ? w->data : NULL;
-    output.row_flags = w->row_flags;
-    output.kept = o->kept ? w->bits : NULL;
-    output.kept_count = w->count;
-    const raffle_status status =
-        (o->mask ? raffle_mask : raffle_softmax)(w->runner.plan, &logits, &params, &output, &launch, &error);
-    return status ? complain_of(&error) : EXIT_FINE;
+    write_job job = {o->mask, raffle_logits_init(), settings_params(&all, &o->position, w->slot), raffle_output_init()};
+    request_add(&w->request, &job.params);
+    job.logits.data = rows_load(&w->rows, row, rows, w->dtype, w->buffer);
+    job.logits.rows = rows;
+    job.output.flags = o->log ? RAFFLE_LOG : 0;
+    job.output.dtype = o->out_dtype;
+    job.output.data = o->out ? w->data : NULL;
+    job.output.row_flags = w->row_flags;
+    job.output.kept = o->kept ? w->bits : NULL;
+    job.output.kept_count = w->count;
+    return runner_write(&w->runner, &job);
 }
 
 /* Opens the files; only after the library has taken the first rows, so that a bad parameter leaves none behind. */
@@ -96,10 +90,11 @@ static exit_code prepare(writing *w) {
     if (!code) code = request_open(&w->request, o, view->cols);
     if (code) return code;
     const int64_t fit = BLOCK_BYTES / (int64_t)sizeof(float) / view->cols, words = (view->cols + 31) / 32;
-    w->block = fit < 1 ? 1 : fit;
+    w->block = w->end - w->first < fit ? w->end - w->first : fit;
+    if (w->block < 1) w->block = 1;
     raffle_plan_desc desc = runner_desc(o, w->dtype, view->cols, w->block);
     request_desc(&w->request, &desc);
-    code = runner_open(&w->runner, &desc, 1);
+    code = runner_open(&w->runner, &desc, o->threads < 0 ? 1 : (int)o->threads);
     if (code) return code;
     const size_t rows = (size_t)w->block, tokens = rows * (size_t)view->cols; /* the plan has checked the vocab */
     w->buffer = malloc(tokens * dtype_bytes(w->dtype));

@@ -9,7 +9,8 @@ from command import QUICK, SMOLLM, WORDS, Run, check, file, folder, good, normal
 from npy_file import npy
 
 CUDA = ["--backend", "cuda"]
-COMMANDS = [["sample", SMOLLM], ["explain", SMOLLM], ["selftest"], ["bench", "--quick", "--vocab", 1000]]
+OUT, KEPT = folder / "cuda_out.npy", folder / "cuda_kept.npy"
+COMMANDS = [["sample", SMOLLM], ["softmax", SMOLLM, "--kept", KEPT], ["explain", SMOLLM], ["selftest"], ["bench", "--quick", "--vocab", 1000]]
 PARAMETERS = [[], ["--temperature", 0], ["--top-k", 50, "--top-p", 0.9], ["--min-p", 0.05, "--temperature", 0.7],
               ["--top-p", 0.95, "--flags", "joint"], ["--top-k", 3, "--flags", "top-k-exact,filters-first"],
               ["--min-p", 0.1, "--top-p", 0.8, "--flags", "min-p-last"], ["--temperature", "inf"],
@@ -80,6 +81,33 @@ def test_requests():
     same("a wrong request is refused with the CPU's sentence", "sample", SMOLLM, "--banned", 10**6)
 
 
+def same_files(text, *arguments):
+    """What the GPU writes and prints is what the CPU does."""
+    told = []
+    for backend in [[], CUDA]:
+        for path in [OUT, KEPT]:
+            path.unlink(missing_ok=True)
+        run = Run("softmax", *arguments, "--out", OUT, "--kept", KEPT, *backend)
+        told.append((run.code, run.out, run.err, *(path.read_bytes() if path.exists() else None for path in [OUT, KEPT])))
+    check(told[0] == told[1], text, f"{told[1][:3]}\n     but the CPU: {told[0][:3]}")
+
+
+def test_softmax():
+    odd = file("odd.npy", npy((3, 4), [math.inf, float("nan"), 1, -math.inf] + [0.0] * 4 + [-math.inf] * 4))
+    weights = file("weights.npy", npy((4, 300), [abs(x) for x in normals(1200, 8)]))
+    for parameters in PARAMETERS:
+        same_files(f"softmax {parameters}", SMOLLM, "--rows", "0:3", *parameters)
+    for request in REQUESTS:
+        same_files(f"softmax {request}", SMOLLM, "--rows", "2:4", *request)
+        same_files(f"softmax --mask {request}", SMOLLM, "--rows", "2:4", "--mask", "--out-dtype", "f16", *request)
+    same_files("softmax --log", SMOLLM, "--rows", 1, "--log", "--dtype", "bf16")
+    same_files("softmax --probs", weights, "--probs", "--top-p", 0.7)
+    same_files("softmax of rows with NaN and infinities", odd)
+    same_files("softmax of no rows", odd, "--rows", "1:1")
+    same_files("softmax, a bad parameter is refused with the CPU's sentence", odd, "--top-p", "nan")
+    same_files("softmax, a wrong request too", odd, "--banned", 9)
+
+
 def test_explain():
     for row, parameters in enumerate(PARAMETERS):
         arguments = ["explain", SMOLLM, "--row", row, *parameters]
@@ -113,8 +141,8 @@ def test_bench():
 about = Run("info", "--json").json()
 test_refusals("" if about["cuda"] else about["cuda_why"])
 if about["cuda"]:
-    for test in [test_sample, test_requests, test_explain, test_selftest, test_bench]:
+    for test in [test_sample, test_requests, test_softmax, test_explain, test_selftest, test_bench]:
         test()
 else:
-    tally.skip("sample, explain, selftest and bench on a GPU", about["cuda_why"])
+    tally.skip("sample, softmax, explain, selftest and bench on a GPU", about["cuda_why"])
 tally.finish()

@@ -66,6 +66,10 @@ def test_softmax():
     check(sum(read_npy(KEPT)[1][12 * 49152:13 * 49152]) == 422, "and their kept sets")
     for isa in Run("info", "--json").json()["isas"]:
         check(softmax(rows, "--isa", isa) == softmax(rows, "--isa", "scalar"), f"{isa} writes what scalar code does")
+    for more in [[], ["--top-p", 0.9, "--banned", 7], ["--mask", "--presence-penalty", 1, "--generated", "3,4"]]:
+        check(softmax(rows, *more, "--threads", 2) == softmax(rows, *more) == softmax(rows, *more, "--threads", 9),
+              f"softmax {more} does not depend on --threads")
+    refused("softmax --threads 0", Run("softmax", rows, "--out", folder / "no.npy", "--threads", 0), "--threads")
 
 
 def test_softmax_files():
