@@ -231,30 +231,33 @@ __device__ __forceinline__ bool row_arrive(row_state *state, uint32_t count, uin
     return count_arrived(&state->done, count) + count == groups;
 }
 
-/* The flags of a row that is finished, by one thread (a best of NaN: the parameters are wrong); makes its state ready for the next
- * call. */
-__device__ __forceinline__ uint32_t row_close(const sample_args &a, const row_job &k, int64_t row, float best) {
+/* The flags of a row that is finished, by one thread (a best of NaN: the parameters are wrong). */
+__device__ __forceinline__ uint32_t row_flags_of(const sample_args &a, const row_job &k, int64_t row, float best) {
     uint32_t flags = __ldcg(&a.state[row].nan_seen) ? RULE_ROW_NAN : 0;
 #if CUT_MORE
     flags |= k.request.said.row_flags;
 #endif
     if (best == PLUS_INF) flags |= RULE_ROW_INF;
     if (best == MINUS_INF) flags |= RULE_ROW_EMPTY;
-    if (best != best) flags = RAFFLE_ROW_ARGUMENT;
-    const row_state ready = {0, 0, 0};
-    a.state[row] = ready;
-    return flags;
+    return best != best ? RAFFLE_ROW_ARGUMENT : flags;
 }
 
-/* Writes a row's answer, in the same way. */
+/* Makes a row's state ready for the next call. */
+__device__ __forceinline__ void row_close(const sample_args &a, int64_t row) {
+    const row_state ready = {0, 0, 0};
+    a.state[row] = ready;
+}
+
+/* Writes a row's answer, by one thread. */
 __device__ __forceinline__ void row_report(const sample_args &a, const row_job &k, int64_t row, int32_t token, float best) {
-    const uint32_t flags = row_close(a, k, row, best);
+    const uint32_t flags = row_flags_of(a, k, row, best);
     int32_t empty_token = a.empty_token;
 #if CUT_MORE
     if (k.params.flags & RAFFLE_EMPTY_IS_ZERO) empty_token = 0;
 #endif
     a.token[row] = best == MINUS_INF ? empty_token : token;
     if (a.row_flags) a.row_flags[row] = flags;
+    row_close(a, row);
 }
 
 /* What finishing a row will need, by one thread, while another waits for memory. */

@@ -202,27 +202,25 @@ __device__ __forceinline__ verdict verdict_of(const write_args &a, int64_t row, 
 #endif
 }
 
-/* The row that a verdict is about; without a token if it is not `valid`. */
-template <class type> __device__ __forceinline__ device_row verdict_row(const write_args &a, int64_t row, const verdict &v, bool valid) {
+/* The row that is written. */
+template <class type> __device__ __forceinline__ device_row written_row(const write_args &a, int64_t row, const verdict &v) {
 #if CUT_MORE
-    return valid ? v.row : device_row();
+    return v.row;
 #else
-    return valid ? write_row<type>(a, row) : device_row();
+    return write_row<type>(a, row);
 #endif
 }
 
-/* The maximum of a group of such a row, out of its records. */
-__device__ __forceinline__ float verdict_peak(const write_args &a, const float *peaks, int g, const verdict &v) {
-    float peak = MINUS_INF;
 #if CUT_MORE
+/* The maximum of a group, out of the records that decide_kernel has left. */
+__device__ __forceinline__ float verdict_peak(const verdict &v, const float *peaks, int g) {
+    float peak = MINUS_INF;
     if (v.only) return v.best; /* there are no records */
     if (!v.pieces) return peaks[g];
-#else
-    if (!a.filters) return peaks[g];
-#endif
     for (int i = 0; i < PIECES; ++i) peak = v_max(peaks[g * PIECES + i], peak);
     return peak;
 }
+#endif
 
 /* ---- writing ----------------------------------------------------------------------------------------- */
 
@@ -349,20 +347,30 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) write_ker
     __shared__ writing w;
     for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
         row_params p;
-        bool valid = write_params(a, row, &p);
+        const bool known = write_params(a, row, &p);
         const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
-        const verdict v = verdict_of(a, row, p, valid, &space);
+        const verdict v = verdict_of(a, row, p, known, &space);
 #if CUT_MORE
-        valid = valid && !(v.flags & RAFFLE_ROW_ARGUMENT);
+        const bool valid = known && !(v.flags & RAFFLE_ROW_ARGUMENT);
+#else
+        const bool valid = known;
 #endif
         if (threadIdx.x == 0) {
             writing_make(&w, a, p, v, valid);
             if (a.row_flags && blockIdx.x == 0) a.row_flags[row] = valid ? v.flags : RAFFLE_ROW_ARGUMENT;
         }
         __syncthreads();
-        const device_row r = verdict_row<type>(a, row, v, valid);
+        const device_row r = valid ? written_row<type>(a, row, v) : device_row();
         for (int g = blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP; g < a.groups; g += gridDim.x * BLOCK_WARPS) {
-            group_write<type>(a, w, r, row, g, valid ? verdict_peak(a, peaks, g, v) : MINUS_INF);
+            float peak = MINUS_INF;
+#if CUT_MORE
+            if (valid) peak = verdict_peak(v, peaks, g);
+#else
+            if (valid && !a.filters) peak = peaks[g];
+            if (valid && a.filters)
+                for (int i = 0; i < PIECES; ++i) peak = v_max(peaks[g * PIECES + i], peak);
+#endif
+            group_write<type>(a, w, r, row, g, peak);
         }
         __syncthreads(); /* w is used again */
     }
@@ -375,12 +383,14 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         row_params p;
-        bool valid = write_params(a, row, &p);
-        const verdict v = verdict_of(a, row, p, valid, &space);
+        const bool known = write_params(a, row, &p);
+        const verdict v = verdict_of(a, row, p, known, &space);
 #if CUT_MORE
-        valid = valid && !(v.flags & RAFFLE_ROW_ARGUMENT);
+        const bool valid = known && !(v.flags & RAFFLE_ROW_ARGUMENT);
+#else
+        const bool valid = known;
 #endif
-        const device_row r = verdict_row<type>(a, row, v, valid);
+        const device_row r = valid ? written_row<type>(a, row, v) : device_row();
         int64_t total = 0;
         for (int first = 0; valid && first < a.groups; first += BLOCK_WARPS) { /* a token of each lane at a time: in order */
             const int g = first + warp;

@@ -12,7 +12,7 @@
 
 extern const size_t verdict_requested_bytes = sizeof(verdict);
 
-/* What a row keeps, by one thread. `told` is not looked at if it has no token. best: the largest logit that it keeps. */
+/* What a row keeps, by one thread, and the end of it. `told` is not looked at if it has no token. best: the largest logit that it keeps. */
 template <class type>
 __device__ __forceinline__ void verdict_leave(const sample_args &a, const work<type> &k, uint32_t flags, const answer &told, float best) {
     verdict v = {};
@@ -28,6 +28,7 @@ __device__ __forceinline__ void verdict_leave(const sample_args &a, const work<t
         v.first = told.greedy ? told.token / GROUP : 0;
     }
     a.verdicts[part_make(a).row] = v;
+    row_close(a, part_make(a).row);
 }
 
 /* The grid of sample_kernel. Whoever completes a row decides what it keeps. */
@@ -44,7 +45,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
             const uint64_t most = __ldcg(&state->best);
             const float best = k.valid ? key_logit(most) : __int_as_float(0x7fffffff);
             const answer told = {key_token(most), 0, 1, best, key_token(most), 0, 0, 0, 0.0f, 0};
-            verdict_leave(a, k, row_close(a, k, p.row, best), told, best);
+            verdict_leave(a, k, row_flags_of(a, k, p.row, best), told, best);
         }
     }
     if (k.to.greedy || !k.valid) return;
@@ -59,7 +60,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         k.begin();
         best = k.row_best;
     }
-    if (threadIdx.x == 0) verdict_leave(a, k, row_close(a, k, part_make(a).row, most), k.told, best);
+    if (threadIdx.x == 0) verdict_leave(a, k, row_flags_of(a, k, part_make(a).row, most), k.told, best);
 }
 
 #define TYPES(kernel) kernel(type_f32), kernel(type_f16), kernel(type_bf16)
