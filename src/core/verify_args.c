@@ -88,12 +88,23 @@ static raffle_status take_distribution(const raffle_plan *plan, verify_call *c, 
     return status;
 }
 
+/* A history goes on with at most so many drafts. */
+static raffle_status check_count(int64_t request, int64_t count, raffle_error *error) {
+    if (count <= TAIL_MAX) return RAFFLE_OK;
+    return raffle_fail(error, RAFFLE_E_ARGUMENT, request, "request %lld has %lld drafts: with a state at most %d", (long long)request,
+                       (long long)count, TAIL_MAX);
+}
+
 /* What later versions added: extra, state and report. */
 static raffle_status check_later_fields(const raffle_plan *plan, verify_call *c, raffle_error *error) {
     call draft = {.params = c->draft_params};
     const raffle_params *p = &c->target.params, *q = &c->draft_params;
-    if (plan->desc.backend == RAFFLE_CUDA && (p->extra || p->state || q->extra || q->state || c->verified.report))
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "extra, state and report: raffle_verify on CUDA does not have them yet");
+    if (plan->desc.backend == RAFFLE_CUDA && c->verified.report)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "report: raffle_verify on CUDA does not have it yet");
+    if (c->drafts.requests && c->drafts.each && (p->state || q->state)) {
+        raffle_status wrong = check_count(0, c->drafts.each, error);
+        if (wrong) return wrong;
+    }
     c->target.result.report = c->verified.report;
     raffle_status status = raffle_check_additions(plan, &c->target, error);
     if (!status) status = raffle_check_additions(plan, &draft, error);
@@ -169,9 +180,8 @@ raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *c,
     }
     for (int64_t r = 0; r < d->requests; ++r) {
         const int64_t first = draft_first(d, r), count = draft_first(d, r + 1) - first;
-        if (said && count > TAIL_MAX)
-            return raffle_fail(error, RAFFLE_E_ARGUMENT, r, "request %lld has %lld drafts: with a state at most %d", (long long)r,
-                               (long long)count, TAIL_MAX);
+        raffle_status status = said ? check_count(r, count, error) : RAFFLE_OK;
+        if (status) return status;
         for (int64_t i = 0; i < count; ++i) {
             const int32_t token = d->token[first + i];
             if (token < RAFFLE_NO_TOKEN || token >= plan->desc.vocab)

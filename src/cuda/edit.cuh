@@ -155,8 +155,24 @@ template <int pass> __device__ __forceinline__ void said_note(const raffle_extra
         }
         const uint32_t in = entry_prompt(entry), out = entry_output(entry);
         const uint32_t seen = (out && repetition) || (in && seen_in) ? TALLY_SEEN : 0u;
-        to.add(at, seen | min((counts ? out : 0u) + (count_in ? in : 0u), TALLY_COUNT));
+        const uint32_t count = min((counts ? out : 0u) + (count_in ? in : 0u), TALLY_COUNT - TAIL_MAX);
+#if SAID_TAIL
+        if (count) to.add(at, count);
+        if (seen) to.flag(at, seen); /* a token of the tail says it, too */
+#else
+        to.add(at, seen | count);
+#endif
     }
+#if SAID_TAIL
+#pragma unroll 1
+    for (int32_t i = min(h.token.kept, h.length) + (int32_t)threadIdx.x; i < h.length; i += BLOCK_THREADS) {
+        const uint32_t at = to.p.at(h.token[i]);
+        if (at >= to.p.tokens) continue;
+        if (pass == PASS_MARK) to.mark(at);
+        if (pass == PASS_REST && counts) to.add(at, 1);
+        if (pass == PASS_REST && repetition) to.flag(at, TALLY_SEEN);
+    }
+#endif
 }
 
 /* Last tokens of bad words and n-grams that would be said by them. */
@@ -179,7 +195,8 @@ static __device__ __noinline__ void dry_note(const row_request *q, int pass, con
     const raffle_extra &e = q->extra;
     const slot_said &h = q->said;
     const int32_t first = e.dry_range > 0 && e.dry_range < h.length ? h.length - e.dry_range : 0, length = h.length - first;
-    const int32_t *token = h.token + first, allowed = e.dry_allowed ? e.dry_allowed : 2;
+    SAID_TOKENS token = h.token + first;
+    const int32_t allowed = e.dry_allowed ? e.dry_allowed : 2;
     if (length < 2) return;
     const int32_t last = token[length - 1];
     if (ids_find(e.breaker, e.breaker_count, last) >= 0) return;

@@ -96,12 +96,22 @@ __device__ __forceinline__ records records_make(const row_params &p) {
 }
 
 #if CUT_MORE
+/* Shows a row the edits that its record asks for, which are, or will be, in the workspace. */
+template <class args> __device__ __forceinline__ void row_edits(const args &a, int64_t row, const raffle_extra &e, device_row *logits) {
+    const int64_t words = row * a.groups * GROUP_WORDS;
+    if (e.allowed_count) logits->allow = a.mask + words;
+    if (extra_touches(e)) logits->patch = a.patch + words;
+    logits->overlay = a.overlay + row * a.groups * GROUP;
+}
+
 /* Looks up what the row's request asks for; `slot` below 0: nothing. Done by one warp. part_edit checks it. */
-__device__ __forceinline__ void request_read(const sample_args &a, int64_t row, int64_t slot, device_row *logits, row_request *q) {
+template <class args>
+__device__ __forceinline__ void request_read(const args &a, const raffle_extra *extra, const slot_pool &pool, int64_t row, int64_t slot,
+                                             device_row *logits, row_request *q) {
     const int lane = threadIdx.x % WARP;
-    const uint32_t *from = a.extra && slot >= 0 ? (const uint32_t *)(a.extra + slot) : nullptr;
+    const uint32_t *from = extra && slot >= 0 ? (const uint32_t *)(extra + slot) : nullptr;
     slot_said said = {};
-    if (a.pool.memory && slot >= 0) said = slot_read(&a.pool, slot); /* now, not after another wait */
+    if (pool.memory && slot >= 0) said = slot_read(&pool, slot); /* now, not after another wait */
     uint32_t any = 0;
 #pragma unroll
     for (int i = 0; i < (int)(sizeof q->extra / 4); i += WARP) {
@@ -122,16 +132,14 @@ __device__ __forceinline__ void request_read(const sample_args &a, int64_t row, 
     if (!looks_back) said.row_flags = 0;
     if (lane == 0) {
         q->said = said;
-        q->lost = looks_back && !a.pool.memory;
+        q->lost = looks_back && !pool.memory;
         q->allow = logits->allow;
         q->mask = a.mask + words;
         q->patch = a.patch + words;
         q->overlay = a.overlay + row * a.groups * GROUP;
         q->near = false;
     }
-    if (e.allowed_count) logits->allow = a.mask + words;
-    if (extra_touches(e)) logits->patch = a.patch + words;
-    logits->overlay = a.overlay + row * a.groups * GROUP;
+    row_edits(a, row, e, logits);
 }
 #endif
 
@@ -160,7 +168,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
     }
 #if CUT_MORE
     valid = valid && row_source(a, row) >= 0;
-    request_read(a, row, known ? slot : -1, &logits, &k->request);
+    request_read(a, a.extra, a.pool, row, known ? slot : -1, &logits, &k->request);
     const row_filters more = ROW_FILTERS(&k->request.extra);
     p.more = more;
     p.flags |= k->request.extra.flags;
@@ -302,16 +310,22 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
 #endif
     __syncthreads();
 #if CUT_MORE
-    if (k->valid && k->request.prepares) {
-        const block_part p = part_make(a);
-        part_edit(k, p.first, p.end);
+    bool prepared = false;
+    if constexpr (type::REQUESTED) {
+        if (k->valid && k->request.prepares) {
+            const block_part p = part_make(a);
+            part_edit(k, p.first, p.end);
+        }
+        prepared = k->valid && (k->row.allow || k->row.patch);
+        if (prepared) {
+            const block_part p = part_make(a);
+            nan = part_read_prepared(k, p.first, p.end);
+        }
     }
-    if (k->valid && (k->row.allow || k->row.patch)) {
-        const block_part p = part_make(a);
-        nan = part_read_prepared(k, p.first, p.end);
-    } else
-#endif
+    if (k->valid && !prepared)
+#else
     if (k->valid)
+#endif
         nan = groups_read<type>(k, f, plain, [&] {
             const block_part p = part_make(a);
             return make_int2(p.first + (int)threadIdx.x / WARP, p.end);

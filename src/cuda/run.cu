@@ -10,6 +10,7 @@
 #include "verify.cuh"
 
 cudaError_t verify_launch(verify_args *a, int dtype, int processors, cudaStream_t stream); /* verify.cu */
+cudaError_t verify_launch_requested(verify_args *a, int dtype, int processors, cudaStream_t stream); /* verify_extra.cu */
 
 /* What plan creation learns about the device. */
 struct device_state {
@@ -201,8 +202,9 @@ static raffle_status explain(const raffle_plan *, const call *, int64_t, raffle_
     return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "raffle_explain needs a CPU plan: the tokens are the same");
 }
 
-static param_arrays params_pass(const raffle_params *p) {
-    param_arrays a = {p->slots, p->slot, p->temperature, p->top_p, p->min_p, p->top_k, p->allow, p->allow_stride, p->flags};
+static param_arrays params_pass(const raffle_params *p, const raffle_state *state, const slot_layout *layout) {
+    param_arrays a = {p->slots, p->slot,         p->temperature, p->top_p, p->min_p, p->top_k,
+                      p->allow, p->allow_stride, p->flags,       p->extra, slot_pool_make(state, layout)};
     return a;
 }
 
@@ -230,8 +232,8 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.requests = d->requests;
     a.each = d->each;
     a.method = d->method;
-    a.target = params_pass(&call->target.params);
-    a.draft = params_pass(&call->draft_params);
+    a.target = params_pass(&call->target.params, &call->target.state, &call->target.layout);
+    a.draft = params_pass(&call->draft_params, &call->draft_state, &call->draft_layout);
     a.seed = call->target.params.seed;
     a.position = call->target.params.position;
     a.first = d->first;
@@ -251,9 +253,14 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.peak = space.peak;
     a.mass = space.mass;
     a.state = space.state;
+    a.mask = space.mask;
+    a.patch = space.patch;
+    a.overlay = space.overlay;
     device_guard guard(plan->desc.device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    cudaError_t code = verify_launch(&a, plan->desc.dtype, ((const device_state *)plan->state)->processors, call->target.launch.stream);
+    const int processors = ((const device_state *)plan->state)->processors;
+    cudaError_t code = (a.target.extra || a.draft.extra ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, processors,
+                                                                                                 call->target.launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }
 

@@ -38,10 +38,35 @@ static __device__ __forceinline__ bool head_sound(const history_head *head, cons
            head->entries <= p->entry_max;
 }
 
+/* Whether histories go on with drafts: those of raffle_verify do. */
+#ifndef SAID_TAIL
+#define SAID_TAIL 0
+#endif
+
+#if SAID_TAIL
+/* The tokens of a history, used like a pointer to them: the last lie in another place. */
+struct said_tokens {
+    const int32_t *token, *tail;
+    int32_t kept; /* tokens before those of the tail */
+    said_tokens() = default;
+    __device__ __forceinline__ said_tokens(const int32_t *all) : token(all), tail(nullptr), kept(INT32_MAX) {}
+    __device__ __forceinline__ int32_t operator[](int32_t i) const { return i < kept ? token[i] : tail[i - kept]; }
+    __device__ __forceinline__ said_tokens operator+(int32_t n) const {
+        said_tokens from = *this;
+        from.token += n;
+        from.kept -= n;
+        return from;
+    }
+};
+#define SAID_TOKENS said_tokens
+#else
+#define SAID_TOKENS const int32_t *
+#endif
+
 /* What a slot's request has said, for kernels that only read it. The lengths are safe; ids, in memory that was never
  * cleared, need not be: look whether one is below vocab before you use it as a place. */
 struct slot_said {
-    const int32_t *token;  /* [length], the first `prompt` of them the prompt */
+    SAID_TOKENS token;     /* [length], the first `prompt` of them the prompt */
     const uint64_t *entry; /* [entries] entry_token, entry_output and entry_prompt of history.h */
     int32_t length, prompt, entries;
     uint32_t row_flags; /* RAFFLE_ROW_STATE where the history is not what the caller gave, else 0 */
@@ -57,5 +82,15 @@ static __device__ __forceinline__ slot_said slot_read(const slot_pool *p, int64_
     }
     return said;
 }
+
+#if SAID_TAIL
+/* The same history, and `count` tokens of the output behind it, which the entries do not count. */
+static __device__ __forceinline__ slot_said said_behind(slot_said said, const int32_t *tail, int32_t count) {
+    said.token.tail = tail;
+    said.token.kept = said.length;
+    said.length += count;
+    return said;
+}
+#endif
 
 #endif

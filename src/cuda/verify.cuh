@@ -27,6 +27,9 @@ struct param_arrays {
     const uint32_t *allow;
     int64_t allow_stride;
     uint32_t flags;
+    /* kernels of requested calls only */
+    const raffle_extra *extra; /* [slots] or NULL */
+    slot_pool pool;            /* memory NULL: none */
 };
 
 /* Everything a launch needs, passed by value. Pointers are device memory; layouts as in raffle.h. */
@@ -52,6 +55,9 @@ struct verify_args {
     row_law *law;        /* [rows] */
     uint64_t *tickets_t; /* [draft rows] of each draft in its target row, */
     uint64_t *tickets_s; /* and in its own */
+    /* kernels of requested calls only: see sample_args */
+    uint32_t *mask, *patch;
+    float *overlay;
 };
 
 /* ---- where a row belongs ------------------------------------------------------------------------------ */
@@ -115,6 +121,19 @@ template <class type> __device__ __forceinline__ device_row row_make(const verif
     r.allow = p.allow ? p.allow + row * p.allow_stride : nullptr;
     r.vocab = a.vocab;
     r.aligned = (uintptr_t)r.logits % 16 == 0;
+#if CUT_MORE
+    r.patch = nullptr;
+#endif
+    return r;
+}
+
+/* The same as the first kernel has judged it: with its edits. */
+template <class type> __device__ __forceinline__ device_row row_judged(const verify_args &a, int64_t request, int64_t index) {
+    device_row r = row_make<type>(a, index);
+#if CUT_MORE
+    const param_arrays &p = index >= a.rows ? a.draft : a.target;
+    if (p.extra) row_edits(a, index, p.extra[p.slot ? p.slot[request] : request], &r);
+#endif
     return r;
 }
 

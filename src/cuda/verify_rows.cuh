@@ -5,17 +5,53 @@
 
 #include "verify.cuh"
 
+#if CUT_MORE
+/* The `depth` drafts on the way to draft `node`: a chain's lie in order, those of a path through a tree are brought together. By one
+ * warp; there are at most TAIL_MAX. */
+__device__ __forceinline__ const int32_t *path_read(const verify_args &a, int64_t first, int64_t node, int depth) {
+    __shared__ int32_t path[TAIL_MAX];
+    if (!a.parent) return a.token + first;
+    for (int at = depth - 1; at >= 0; --at, node = a.parent[first + node])
+        if (threadIdx.x == 0) path[at] = a.token[first + node];
+    return path;
+}
+
+/* Where a row belongs. */
+struct row_place {
+    int64_t request, first, count; /* its request's drafts */
+    int64_t node;                  /* the draft before it; -1: none */
+    int depth;                     /* drafts on the way to it, itself included */
+};
+
+/* What a row's request asks for beyond row_params; slot -1: nothing can be asked. Returns false if it cannot be done. By one warp. */
+__device__ __forceinline__ bool request_find(const verify_args &a, const row_place &at, int64_t index, int64_t slot, device_row *row, row_request *q) {
+    const bool draft = index >= a.rows;
+    const param_arrays &from = draft ? a.draft : a.target;
+    request_read(a, from.extra, from.pool, index, slot, row, q);
+    __syncwarp();
+    if (slot < 0 || !q->prepares) return true;
+    if (draft && (q->said.row_flags || q->extra.xtc_probability > 0.0f)) return false; /* its law is not known */
+    if (!from.pool.memory) return true;
+    if (at.count > TAIL_MAX) return false;
+    const int32_t *path = path_read(a, at.first, at.node, at.depth);
+    if (threadIdx.x == 0) q->said = said_behind(q->said, path, at.depth);
+    return true;
+}
+#endif
+
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
-__device__ __forceinline__ void job_read(const verify_args &a, int64_t index, const device_row &row, row_job *k) {
+template <class type> __device__ __forceinline__ void job_read(const verify_args &a, int64_t index, device_row row, work<type> *k) {
     const bool draft = index >= a.rows;
     const int64_t r = draft ? request_of(a, index - a.rows, 0) : request_of(a, index, 1);
     int64_t first, count;
     row_params p = {};
     const bool probs = draft && a.draft_probs;
     bool valid = request_range(a, r, &first, &count) && (probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p));
+    const int64_t node = (draft ? index - a.rows : index - r) - first - 1;
+    int depth = (int)node + 1;
     if (valid && !draft) {
-        const int64_t node = index - (first + r) - 1, slot = a.target.slot ? a.target.slot[r] : r;
-        const int depth = node < count ? depth_of(a.parent ? a.parent + first : nullptr, (int)node) : -1;
+        const int64_t slot = a.target.slot ? a.target.slot[r] : r;
+        depth = node < count ? depth_of(a.parent ? a.parent + first : nullptr, (int)node) : -1;
         valid = node >= -1 && depth >= 0;
         p.seed = a.seed[slot];
         p.position = a.position[slot] + (uint64_t)depth;
@@ -25,7 +61,23 @@ __device__ __forceinline__ void job_read(const verify_args &a, int64_t index, co
         p.top_p = 1.0f;
         p.vocab = a.vocab;
     }
+#if CUT_MORE
+    const row_place at = {r, first, count, node, depth};
+    const int32_t *slots = draft ? a.draft.slot : a.target.slot;
+    if (!request_find(a, at, index, !valid || probs ? -1 : slots ? slots[r] : r, &row, &k->request)) valid = false;
+    const row_filters more = ROW_FILTERS(&k->request.extra);
+    p.more = more;
+    p.flags |= k->request.extra.flags;
+#endif
     records to = records_make(p);
+#if CUT_MORE
+    if (!to.pieces) p.more.keep_least = 0; /* as raffle_sample does */
+    if constexpr (type::REQUESTED)
+        if (threadIdx.x == 0) {
+            k->also = k->apart = false;
+            k->top_first = 0;
+        }
+#endif
     if (probs) { /* the first reading knows logits only: whoever finishes the row weighs it */
         to.weights = false;
         to.pieces = true;
@@ -62,11 +114,20 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
         row_law made = {};
         made.valid = true;
         made.empty = best == MINUS_INF || (probs && nan);
-        made.greedy = k->to.greedy && !made.empty;
+        made.greedy = (k->to.greedy || (CUT_MORE && told.greedy)) && !made.empty; /* a row may be read like others for its report */
         made.flags = (nan ? RULE_ROW_NAN : 0) | (best == PLUS_INF ? RULE_ROW_INF : 0) | (made.empty ? RULE_ROW_EMPTY : 0);
         made.token = made.empty ? (int32_t)RULE_NO_TOKEN : token;
         made.mass = 1;
         made.pieces = k->to.pieces;
+#if CUT_MORE
+        made.flags |= k->request.said.row_flags;
+        if (!k->to.greedy && !made.greedy) {
+            made.mass = told.draw_tickets;
+            made.kept = cut_of(&told);
+            made.whole = told.whole;
+            if (!made.empty) made.by = weighing_make(k->params.temperature, told.capped ? told.high : best);
+        }
+#else
         if (!k->to.greedy) {
             made.mass = told.draw_tickets;
             made.kept.low = told.threshold;
@@ -74,6 +135,7 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
             made.whole = !(told.threshold > -FLT_MAX) && told.tie_last == INT32_MAX;
             if (!made.empty) made.by = weighing_make(k->params.temperature, best);
         }
+#endif
         *law = made;
     }
     __syncthreads();
@@ -126,7 +188,12 @@ template <class type> __device__ __forceinline__ void verify_part(const verify_a
 /* `draft` is the type of draft rows: that of the logits, or of probabilities. Both are judged. */
 template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kernel(const __grid_constant__ verify_args a) {
-    __shared__ work<type> k; /* the same for all types */
+#if CUT_MORE
+    __shared__ more_work<type> k;
+#else
+    __shared__ work<type> k;
+#endif
+    static_assert(sizeof(work<draft>) <= sizeof k, "rows of both types take turns in it");
     __shared__ row_law law;
     __shared__ bool last;
     const int64_t index = part_make(a).row;

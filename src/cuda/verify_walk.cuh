@@ -2,7 +2,7 @@
 #ifndef RAFFLE_CUDA_VERIFY_WALK_CUH
 #define RAFFLE_CUDA_VERIFY_WALK_CUH
 
-#include "verify.cuh"
+#include "verify_rows.cuh"
 
 /* ---- what is left over ------------------------------------------------------------------------------------------ */
 
@@ -49,7 +49,7 @@ template <class type, class draft>
 static __device__ __noinline__ void left_over(const verify_args &a, const request_walk &w, const position_pair &p) {
     const row_law target = w.law[p.node + 1], own = p.draft >= 0 ? w.draft_law[p.node + 1] : row_law();
     const bool tokens = p.draft < 0 || own.greedy;
-    device_row row = row_make<type>(a, p.row), draft_row = tokens ? row : row_make<draft>(a, p.draft);
+    device_row row = row_judged<type>(a, w.request, p.row), draft_row = tokens ? row : row_judged<draft>(a, w.request, p.draft);
     /* A lane must hold the same tokens of both. */
     if (!tokens && (int)type::BYTES != (int)draft::BYTES) row.aligned = draft_row.aligned = false;
     row.aligned = draft_row.aligned = row.aligned && draft_row.aligned;
@@ -136,10 +136,10 @@ static __device__ __noinline__ int32_t left_holder(const verify_args &a, const r
     number = space->rest;
     const row_law target = w.law[p.node + 1], own = p.draft >= 0 ? w.draft_law[p.node + 1] : row_law();
     const bool tokens = p.draft < 0 || own.greedy;
-    t = block_tickets<type>(row_make<type>(a, p.row), target, peak_of_group(a, p.row, target, g), g, &space->block);
+    t = block_tickets<type>(row_judged<type>(a, w.request, p.row), target, peak_of_group(a, p.row, target, g), g, &space->block);
     s = 0;
     if (!tokens)
-        s = block_tickets<draft>(row_make<draft>(a, p.draft), own, peak_of_group(a, p.draft, own, g), g, &space->block);
+        s = block_tickets<draft>(row_judged<draft>(a, w.request, p.draft), own, peak_of_group(a, p.draft, own, g), g, &space->block);
     const int32_t id = g * GROUP + (int)threadIdx.x;
     bool left = odds_left(p.by, t, s);
     for (int i = 0; tokens && i < w.count; ++i) {
@@ -178,7 +178,12 @@ __device__ __forceinline__ void emit(const verify_args &a, const request_walk &w
 
 /* The token that ends a request, behind `count` drafts, and nothing behind it. By all threads. */
 __device__ __forceinline__ void emit_last(const verify_args &a, const request_walk &w, int count, int32_t token, uint32_t flags) {
-    if (flags & RULE_ROW_EMPTY) token = a.empty_token;
+    if (flags & RULE_ROW_EMPTY) {
+        token = a.empty_token;
+#if CUT_MORE
+        if (a.target.extra && a.target.extra[w.slot].flags & RAFFLE_EMPTY_IS_ZERO) token = 0;
+#endif
+    }
     if (threadIdx.x == 0) {
         emit(a, w, count, token, -1, flags);
         a.accepted[w.request] = count;
@@ -444,6 +449,25 @@ __global__ void __launch_bounds__(BLOCK_THREADS, WALKS_PER_SM) verify_walk_kerne
     __syncthreads();
     if (a.method == RAFFLE_BLOCK && !w.law[0].greedy) walk_block<type, draft>(a, w, &space);
     else walk_one_by_one<type, draft>(a, w, &space);
+}
+
+/* ---- the launches, on the host ----------------------------------------------------------------------------------------- */
+
+/* Both kernels. The first knows rows as `target` and `own`, of which it wants to know more; a block of it reads at most `most`
+ * groups. */
+template <class target, class own, class type, class draft>
+static cudaError_t verify_start(verify_args *a, int32_t most, int processors, cudaStream_t stream) {
+    const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0);
+    void *parameters[] = {a};
+    const dim3 grid = parts_grid(rows, a->groups, most, processors, &a->part);
+    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<target, own>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    if (code != cudaSuccess) return code;
+    /* Twice as many blocks a request as the GPU holds at once, if each has a group for every warp: not all requests have work. */
+    const int64_t worth = (a->groups + BLOCK_WARPS - 1) / BLOCK_WARPS, fair = (int64_t)processors * WALKS_PER_SM * 2 / a->requests;
+    const int64_t parts = fair < 1 ? 1 : fair < worth ? fair : worth;
+    a->walk_part = (int32_t)((a->groups + parts - 1) / parts);
+    const unsigned blocks = (unsigned)((a->groups + a->walk_part - 1) / a->walk_part);
+    return cudaLaunchKernel(verify_walk_kernel<type, draft>, dim3(blocks * (unsigned)a->requests), dim3(BLOCK_THREADS), parameters, 0, stream);
 }
 
 #endif

@@ -44,6 +44,11 @@ RAFFLE_FN float edit_dry(float x, float penalty) { return edit_out(x) ? x : x - 
 
 /* ---- looking back: token[0 .. length-1] is the history --------------------------------------------------- */
 
+/* What the tokens of a history are taken from, by [] and +. A kernel may have them in two pieces, and says so before. */
+#ifndef SAID_TOKENS
+#define SAID_TOKENS const int32_t *
+#endif
+
 /* Where an ascending list has an id; -1: nowhere. */
 RAFFLE_FN int32_t ids_find(const int32_t *ids, int32_t count, int32_t id) {
     int32_t low = 0, high = count;
@@ -56,7 +61,7 @@ RAFFLE_FN int32_t ids_find(const int32_t *ids, int32_t count, int32_t id) {
 }
 
 /* Whether the history ends with `count` tokens. */
-RAFFLE_FN int ends_with(const int32_t *token, int32_t length, const int32_t *tokens, int32_t count) {
+RAFFLE_FN int ends_with(SAID_TOKENS token, int32_t length, SAID_TOKENS tokens, int32_t count) {
     int32_t same = 0;
     if (count > length) return 0;
     while (same < count && token[length - 1 - same] == tokens[count - 1 - same]) ++same;
@@ -64,7 +69,7 @@ RAFFLE_FN int ends_with(const int32_t *token, int32_t length, const int32_t *tok
 }
 
 /* Whether a word of bad_words, whose end is words[end] and whose last token words[end - 1], would be said by that token. */
-RAFFLE_FN int word_ready(const int32_t *words, int32_t end, const int32_t *token, int32_t length) {
+RAFFLE_FN int word_ready(const int32_t *words, int32_t end, SAID_TOKENS token, int32_t length) {
     int32_t first = end - 1;
     while (first > 0 && words[first - 1] >= 0) --first;
     return ends_with(token, length, words + first, end - 1 - first);
@@ -72,7 +77,7 @@ RAFFLE_FN int word_ready(const int32_t *words, int32_t end, const int32_t *token
 
 /* How many tokens up to token[i] are the last ones of the history too, without a breaker among them. token[i] is its last
  * token, and no breaker. */
-RAFFLE_FN int32_t dry_length(const int32_t *token, int32_t length, int32_t i, const int32_t *breaker, int32_t breakers) {
+RAFFLE_FN int32_t dry_length(SAID_TOKENS token, int32_t length, int32_t i, const int32_t *breaker, int32_t breakers) {
     int32_t same = 1;
     for (; same < DRY_LENGTH_MAX && same <= i && token[i - same] == token[length - 1 - same]; ++same)
         if (ids_find(breaker, breakers, token[i - same]) >= 0) break;

@@ -14,6 +14,40 @@ static void freed(const void *p) {
     if (p) CUDA(cudaFree((void *)p));
 }
 
+/* Memory of the GPU that is freed together. */
+typedef struct device_arena {
+    void *block[4096];
+    int count;
+} device_arena;
+
+static const void *arena_send(device_arena *a, const void *from, size_t bytes) {
+    if (!from) return NULL;
+    if (a->count == 4096) abort();
+    return a->block[a->count++] = sent(from, bytes);
+}
+static void device_arena_free(device_arena *a) {
+    while (a->count) freed(a->block[--a->count]);
+}
+
+/* Records whose lists are on the GPU, too. */
+static const raffle_extra *extras_sent(device_arena *a, const raffle_extra *from, int64_t slots) {
+    raffle_extra *made = malloc((size_t)slots * sizeof *made);
+    for (int64_t i = 0; i < slots; ++i) {
+        raffle_extra e = from[i];
+        e.bias_id = arena_send(a, e.bias_id, (size_t)e.bias_count * 4);
+        e.bias = arena_send(a, e.bias, (size_t)e.bias_count * 4);
+        e.banned = arena_send(a, e.banned, (size_t)e.banned_count * 4);
+        e.allowed = arena_send(a, e.allowed, (size_t)e.allowed_count * 4);
+        e.stop = arena_send(a, e.stop, (size_t)e.stop_count * 4);
+        e.breaker = arena_send(a, e.breaker, (size_t)e.breaker_count * 4);
+        e.bad_words = arena_send(a, e.bad_words, (size_t)e.bad_words_count * 4);
+        made[i] = e;
+    }
+    const raffle_extra *there = arena_send(a, made, (size_t)slots * sizeof *made);
+    free(made);
+    return there;
+}
+
 static raffle_params params_sent(const raffle_params *p, int64_t slots, int64_t allow_words) {
     raffle_params d = *p;
     size_t n = (size_t)slots;
@@ -35,13 +69,15 @@ typedef struct gpu_plan {
     raffle_launch launch;
 } gpu_plan;
 
-static gpu_plan plan_make(int dtype, int64_t vocab, int64_t rows) {
+static gpu_plan plan_make_for(int dtype, int64_t vocab, int64_t rows, uint32_t flags, int64_t history_max) {
     gpu_plan g = {NULL, raffle_launch_init()};
     raffle_plan_desc desc = raffle_plan_desc_init();
     desc.backend = RAFFLE_CUDA;
     desc.dtype = dtype;
     desc.vocab = vocab;
     desc.rows_max = rows;
+    desc.flags = flags;
+    desc.history_max = history_max;
     raffle_error must_error = raffle_error_init();
     if (raffle_plan_create(&desc, &g.plan, &must_error)) {
         printf("raffle_plan_create: %s\n", must_error.text);
@@ -51,6 +87,11 @@ static gpu_plan plan_make(int dtype, int64_t vocab, int64_t rows) {
     g.launch.workspace = gpu_alloc(g.launch.workspace_bytes);
     CUDA(cudaMemset(g.launch.workspace, 0, g.launch.workspace_bytes));
     return g;
+}
+static gpu_plan plan_make(int dtype, int64_t vocab, int64_t rows) { return plan_make_for(dtype, vocab, rows, 0, 0); }
+static gpu_plan plan_of(const draft_batch *b) {
+    const uint32_t flags = b->state.memory ? RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT : 0;
+    return plan_make_for(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows, flags, flags ? DRAFT_HISTORY : 0);
 }
 static void plan_freed(gpu_plan g) {
     raffle_plan_destroy(g.plan);
@@ -65,6 +106,8 @@ typedef struct device_batch {
     raffle_drafts drafts;
     raffle_verified verified;
     verify_outputs *outputs;
+    raffle_state state;
+    device_arena lists;
 } device_batch;
 
 static void device_batch_make(device_batch *d, const draft_batch *b) {
@@ -93,6 +136,17 @@ static void device_batch_make(device_batch *d, const draft_batch *b) {
         d->probabilities.data = sent(b->probabilities, (size_t)(drafts * b->target.vocab + 1) * 4);
         d->drafts.probabilities = &d->probabilities;
     }
+    if (b->state.memory) {
+        d->state = b->state;
+        d->state.backend = RAFFLE_CUDA;
+        d->state.memory = (void *)arena_send(&d->lists, b->state.memory, raffle_state_bytes(&b->state));
+        d->params.state = &d->state;
+        d->params.extra = extras_sent(&d->lists, b->target.extra, b->requests);
+        if (s.drafts.logits) {
+            d->draft_params.state = &d->state;
+            d->draft_params.extra = extras_sent(&d->lists, b->draft.extra, b->requests);
+        }
+    }
     verify_outputs poison;
     verify_outputs_poison(&poison);
     d->outputs = sent(&poison, sizeof poison);
@@ -107,6 +161,7 @@ static void device_batch_freed(device_batch *d) {
     freed(d->logits.data), freed(d->draft_logits.data), freed(d->drafts.first), freed(d->drafts.token), freed(d->drafts.parent);
     freed(d->drafts.accept_bits), freed(d->drafts.recover_bits), freed(d->outputs), freed(d->probabilities.data);
     params_freed(&d->params), params_freed(&d->draft_params);
+    device_arena_free(&d->lists);
 }
 
 static raffle_status call(gpu_plan g, device_batch *d, raffle_error *error) {
@@ -121,24 +176,71 @@ static void fetch_and_check(const device_batch *d, const draft_batch *b, const c
     verify_guards_check(&o, b, how);
 }
 
+static void check_batch(const draft_batch *b) {
+    static device_batch d;
+    raffle_error error = raffle_error_init();
+    device_batch_make(&d, b);
+    gpu_plan g = plan_of(b);
+    for (int again = 0; again < 2; ++again) { /* the second call finds the workspace that the first left */
+        raffle_status status = call(g, &d, &error);
+        CHECK(status == RAFFLE_OK, "%s", error.text);
+        fetch_and_check(&d, b, again ? "again" : "gpu");
+    }
+    plan_freed(g);
+    device_batch_freed(&d);
+}
+
 static void check_kind(draft_kind kind, int32_t method, int64_t batches, int64_t vocab_max, uint64_t seed) {
     test_random r = {seed};
     batches = test_amount(batches);
     for (int64_t i = 0; i < batches; ++i) {
         draft_batch *b = draft_batch_make(&r, kind, method, vocab_max, 0);
-        device_batch d;
-        raffle_error error = raffle_error_init();
-        device_batch_make(&d, b);
-        gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows);
-        for (int again = 0; again < 2; ++again) { /* the second call finds the workspace that the first left */
-            raffle_status status = call(g, &d, &error);
-            CHECK(status == RAFFLE_OK, "%s", error.text);
-            fetch_and_check(&d, b, again ? "again" : "gpu");
-        }
-        plan_freed(g);
-        device_batch_freed(&d);
+        check_batch(b);
         draft_batch_free(b);
     }
+}
+
+/* The same with histories, edits and filters, as tests/property/verify.c asks for them. */
+static long extras_accepted, extras_drafts;
+static void check_extras(draft_kind kind, int32_t method, int64_t batches, int64_t vocab_max, uint64_t seed) {
+    test_random r = {seed};
+    batches = test_amount(batches);
+    for (int64_t i = 0; i < batches; ++i) {
+        uint32_t wish = (uint32_t)random_bits(&r) & PICK_ALL;
+        if (i % 4) wish &= (uint32_t)random_bits(&r) & (uint32_t)random_bits(&r);
+        draft_batch *b = draft_batch_make(&r, kind, method, vocab_max, wish ? wish : PICK_COUNTS);
+        check_batch(b);
+        extras_drafts += b->first[b->requests];
+        for (int64_t q = 0; q < b->requests; ++q) extras_accepted += b->wanted[q].accepted;
+        draft_batch_free(b);
+    }
+}
+
+TEST(extras_of_chains) {
+    NEED_GPU();
+    check_extras(DRAFT_LOGITS, RAFFLE_REJECTION, 80, 1200, 30);
+    check_extras(DRAFT_LOGITS, RAFFLE_BLOCK, 50, 900, 31);
+    check_extras(DRAFT_PROBABILITIES, RAFFLE_REJECTION, 30, 900, 32);
+    check_extras(DRAFT_PROBABILITIES, RAFFLE_BLOCK, 30, 900, 33);
+    check_extras(DRAFT_TOKENS, RAFFLE_REJECTION, 50, 900, 34);
+    check_extras(DRAFT_TOKENS, RAFFLE_BLOCK, 30, 900, 35);
+    check_extras(DRAFT_TOKENS, RAFFLE_MATCH, 80, 900, 36);
+    check_extras(DRAFT_TOKENS, RAFFLE_SYNTHETIC, 30, 900, 37);
+}
+TEST(extras_of_trees) {
+    NEED_GPU();
+    check_extras(DRAFT_TREE, RAFFLE_REJECTION, 80, 900, 38);
+    check_extras(DRAFT_TREE, RAFFLE_MATCH, 80, 900, 39);
+    check_extras(DRAFT_TREE, RAFFLE_SYNTHETIC, 30, 600, 40);
+}
+TEST(extras_of_large_vocabularies) {
+    NEED_GPU();
+    check_extras(DRAFT_LOGITS, RAFFLE_REJECTION, 3, 20000, 41);
+    check_extras(DRAFT_TREE, RAFFLE_REJECTION, 3, 20000, 42);
+}
+TEST(enough_was_decided) {
+    NEED_GPU();
+    CHECK(extras_accepted * 6 > extras_drafts && extras_accepted * 6 < extras_drafts * 5, "one-sided: %ld of %ld", extras_accepted, extras_drafts);
 }
 
 TEST(rejection_of_logits) { NEED_GPU(); check_kind(DRAFT_LOGITS, RAFFLE_REJECTION, 150, 1200, 1); }
@@ -159,13 +261,10 @@ TEST(large_vocabularies) {
 }
 
 /* A captured call serves what memory holds when it is replayed. */
-TEST(graph_replays) {
-    NEED_GPU();
-    test_random r = {21};
-    draft_batch *b = draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 1200, 0);
-    device_batch d;
+static void replay_batch(draft_batch *b) {
+    static device_batch d;
     device_batch_make(&d, b);
-    gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows);
+    gpu_plan g = plan_of(b);
     cudaStream_t stream;
     cudaGraph_t graph;
     cudaGraphExec_t replay;
@@ -188,6 +287,171 @@ TEST(graph_replays) {
     plan_freed(g);
     device_batch_freed(&d);
     draft_batch_free(b);
+}
+TEST(graph_replays) {
+    NEED_GPU();
+    test_random r = {21};
+    replay_batch(draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 1200, 0));
+    replay_batch(draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 600, PICK_COUNTS | PICK_BIAS | PICK_DRY | PICK_ALLOWED));
+    replay_batch(draft_batch_make(&r, DRAFT_TREE, RAFFLE_MATCH, 600, PICK_REPETITION | PICK_NGRAM | PICK_TYPICAL));
+}
+
+/* ---- what only the GPU sees of records and histories ---- */
+
+static int looks_back(const raffle_extra *e) {
+    return (e->repetition != 0.0f && e->repetition != 1.0f) || e->frequency != 0.0f || e->presence != 0.0f || e->no_repeat_ngram ||
+           e->dry_multiplier != 0.0f || e->min_tokens || e->bad_words_count;
+}
+
+/* Draft `i` of a request is not used, as if there were none, and its row says so. */
+static void expect_unused(draft_batch *b, int64_t request) {
+    const float t = b->target.temperature[request];
+    const int greedy = t < 1e-5f || b->target.top_k[request] == 1 || !(b->target.top_p[request] > 0.0f);
+    int32_t *token = b->token + b->first[request], kept = *token;
+    if (greedy || b->first[request + 1] == b->first[request] || kept < 0) return; /* nobody looks at its law */
+    *token = -1;
+    draft_batch_ask(b, request);
+    *token = kept;
+    if (!(b->wanted[request].row_flags[0] & RAFFLE_ROW_EMPTY)) b->wanted[request].row_flags[0] |= RAFFLE_ROW_DRAFT;
+}
+
+/* The target's own record is wrong: nothing is drawn. */
+static void expect_refused(draft_batch *b, int64_t request) {
+    verify_answer *w = &b->wanted[request];
+    w->accepted = 0;
+    w->last = RAFFLE_NO_TOKEN;
+    for (int64_t i = 0; i <= b->first[request + 1] - b->first[request]; ++i)
+        w->token[i] = RAFFLE_NO_TOKEN, w->path[i] = -1, w->row_flags[i] = i ? 0 : RAFFLE_ROW_ARGUMENT;
+}
+
+static void lose_history(draft_batch *b, int64_t slot) {
+    ((uint32_t *)((char *)b->state.memory + (size_t)slot * (raffle_state_bytes(&b->state) / (size_t)b->state.slots)))[3] |= 1u;
+}
+
+TEST(wrong_records) {
+    NEED_GPU();
+    test_random r = {24};
+    for (int i = 0; i < test_amount(60); ++i) {
+        draft_batch *b = draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 600, PICK_COUNTS | PICK_BIAS | PICK_BANNED);
+        for (int64_t q = 0; q < b->requests; ++q) {
+            const int64_t choice = random_below(&r, 6);
+            raffle_extra *e = choice < 2 ? &b->target.extra[q] : &b->draft.extra[q];
+            static const int32_t outside = 5000;
+            if (choice == 0 || choice == 2) e->frequency = NAN;
+            if (choice == 1) e->banned_count = 1, e->banned = &outside;
+            if (choice == 3) e->xtc_probability = 0.5f;
+            if (choice < 2) expect_refused(b, q);
+            else if (choice < 4) expect_unused(b, q);
+        }
+        check_batch(b);
+        draft_batch_free(b);
+    }
+}
+
+/* Tokens of a request whose history is not what its calls asked for have a flag; drafts whose law it makes are not used. */
+TEST(lost_histories) {
+    NEED_GPU();
+    test_random r = {25};
+    for (int i = 0; i < test_amount(60); ++i) {
+        const draft_kind kind = i % 2 ? DRAFT_TREE : DRAFT_LOGITS;
+        draft_batch *b = draft_batch_make(&r, kind, RAFFLE_REJECTION, 600, PICK_COUNTS | PICK_NGRAM | PICK_BIAS);
+        for (int64_t q = 0; q < b->requests; ++q) {
+            if (random_below(&r, 2)) continue;
+            lose_history(b, q);
+            if (kind == DRAFT_LOGITS && looks_back(&b->draft.extra[q])) expect_unused(b, q);
+            if (looks_back(&b->target.extra[q]))
+                for (int n = 0; n <= b->wanted[q].accepted; ++n) b->wanted[q].row_flags[n] |= RAFFLE_ROW_STATE;
+        }
+        check_batch(b);
+        draft_batch_free(b);
+    }
+}
+
+/* Histories in memory that nobody cleared: any token may come, but the call comes back. */
+TEST(wild_histories) {
+    NEED_GPU();
+    test_random r = {26};
+    for (int i = 0; i < test_amount(40); ++i) {
+        draft_batch *b = draft_batch_make(&r, i % 2 ? DRAFT_TREE : DRAFT_LOGITS, RAFFLE_REJECTION, 600, PICK_ALL);
+        static device_batch d;
+        verify_outputs o;
+        uint32_t *words = b->state.memory;
+        for (size_t w = 0; w < raffle_state_bytes(&b->state) / 4; ++w)
+            if (i % 4 < 2 || !random_below(&r, 8)) words[w] = (uint32_t)random_bits(&r) >> random_below(&r, 32);
+        device_batch_make(&d, b);
+        gpu_plan g = plan_of(b);
+        CHECK_STATUS(call(g, &d, NULL), RAFFLE_OK);
+        CUDA(cudaDeviceSynchronize());
+        CUDA(cudaMemcpy(&o, d.outputs, sizeof o, cudaMemcpyDeviceToHost));
+        for (int64_t row = 0; row < b->target.rows; ++row)
+            CHECK(o.token[row] >= RAFFLE_NO_TOKEN && o.token[row] < b->target.vocab, "token %d of %lld", o.token[row], (long long)b->target.vocab);
+        verify_guards_check(&o, b, "wild");
+        plan_freed(g);
+        device_batch_freed(&d);
+        draft_batch_free(b);
+    }
+}
+
+/* With a state a request has at most 256 drafts: of 256 all are looked at, and 257 are refused, by whoever sees them. */
+TEST(longest_paths) {
+    NEED_GPU();
+    enum { MOST = 257, WORDS = 32 };
+    static float logits[(MOST + 1) * WORDS];
+    static int32_t token[MOST], parent[MOST], out[MOST + 1];
+    const int32_t said = 3, one = 1;
+    raffle_extra extra = {.frequency = 1.0f};
+    uint64_t zero = 0;
+    int32_t first[2] = {0, 0}, accepted;
+    for (int i = 0; i < MOST; ++i) { /* the token before would win, had it not just been said once more */
+        token[i] = i % WORDS;
+        parent[i] = i - 1;
+        logits[i * WORDS + token[i]] = 100.0f;
+        if (token[i]) logits[i * WORDS + token[i] - 1] = 100.5f;
+    }
+    float cold = 0.0f;
+    device_arena a = {.count = 0};
+    raffle_state state = raffle_state_init();
+    state.backend = RAFFLE_CUDA, state.slots = 1, state.history_max = 8, state.vocab = WORDS;
+    state.memory = gpu_alloc(raffle_state_bytes(&state));
+    CHECK_STATUS(raffle_state_clear(&state, NULL, NULL), RAFFLE_OK);
+    raffle_tokens prompt = raffle_tokens_init();
+    prompt.rows = 1, prompt.token = arena_send(&a, &said, 4), prompt.count = arena_send(&a, &one, 4);
+    CHECK_STATUS(raffle_state_prompt(&state, &prompt, NULL), RAFFLE_OK);
+    raffle_logits rows = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    rows.data = arena_send(&a, logits, sizeof logits);
+    params.temperature = arena_send(&a, &cold, 4), params.seed = params.position = arena_send(&a, &zero, 8);
+    params.extra = arena_send(&a, &extra, sizeof extra), params.extra_bytes = sizeof extra, params.state = &state;
+    drafts.requests = 1, drafts.token = arena_send(&a, token, sizeof token);
+    int32_t *first_there = gpu_alloc(sizeof first), *tokens_there = gpu_alloc(sizeof out), *accepted_there = gpu_alloc(4);
+    uint32_t *flags_there = gpu_alloc(sizeof out), flags;
+    const int32_t *parents_there = arena_send(&a, parent, sizeof parent);
+    verified.token = tokens_there, verified.accepted = accepted_there, verified.row_flags = flags_there;
+    gpu_plan g = plan_make_for(RAFFLE_F32, WORDS, MOST + 1, RAFFLE_PLAN_EXTRA, 8);
+    for (int32_t count = MOST - 1; count <= MOST; ++count)
+        for (int tree = 0; tree < 2; ++tree) {
+            raffle_error error = raffle_error_init();
+            first[1] = count;
+            CUDA(cudaMemcpy(first_there, first, sizeof first, cudaMemcpyHostToDevice));
+            rows.rows = count + 1;
+            drafts.parent = tree ? parents_there : NULL;
+            drafts.each = 0, drafts.first = first_there;
+            CHECK_STATUS(raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, &error), RAFFLE_OK);
+            CUDA(cudaMemcpy(&accepted, accepted_there, 4, cudaMemcpyDeviceToHost));
+            CUDA(cudaMemcpy(&flags, flags_there, 4, cudaMemcpyDeviceToHost));
+            CUDA(cudaMemcpy(out, tokens_there, sizeof out, cudaMemcpyDeviceToHost));
+            if (count < MOST) CHECK(accepted == count && !flags && out[count] >= 0, "accepted %d of %d, flags %u", accepted, count, flags);
+            else CHECK(!accepted && flags == RAFFLE_ROW_ARGUMENT && out[0] == RAFFLE_NO_TOKEN, "accepted %d, flags %u", accepted, flags);
+            drafts.each = count, drafts.first = NULL;
+            raffle_status status = raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, &error);
+            if (count < MOST) CHECK_STATUS(status, RAFFLE_OK);
+            else CHECK(status == RAFFLE_E_ARGUMENT && error.row == 0 && strstr(error.text, "with a state at most 256"), "%s", error.text);
+        }
+    plan_freed(g);
+    device_arena_free(&a);
+    freed(state.memory), freed(first_there), freed(tokens_there), freed(accepted_there), freed(flags_there);
 }
 
 /* Ids out of range cost their request a flag, and nothing else. */
@@ -372,7 +636,15 @@ int main(void) {
     RUN(tree_rejection_and_thresholds);
     RUN(tree_match);
     RUN(large_vocabularies);
+    RUN(extras_of_chains);
+    RUN(extras_of_trees);
+    RUN(extras_of_large_vocabularies);
+    RUN(enough_was_decided);
     RUN(graph_replays);
+    RUN(wrong_records);
+    RUN(lost_histories);
+    RUN(wild_histories);
+    RUN(longest_paths);
     RUN(ids_out_of_range);
     RUN(refused);
     RUN(drafts_as_the_cpu);

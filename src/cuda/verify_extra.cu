@@ -1,0 +1,23 @@
+/* verify_extra.cu - the kernels of raffle_verify for calls with a raffle_extra: rows are edited, and histories go on with drafts. */
+#define CUT_MORE 1
+#define SAID_TAIL 1
+
+#include "device.cuh"
+
+#include "vec_one.h"
+
+#include "verify_walk.cuh"
+
+/* Kernels of two files must not have one name, so the second is one of requested<type>, too. */
+template <class stored> static cudaError_t launch(verify_args *a, int processors, cudaStream_t stream) {
+    typedef type_probs<type_f32> probs;
+    typedef requested<stored> type;
+    if (a->draft_probs) return verify_start<type, judged<probs>, type, probs>(a, EDIT_GROUPS, processors, stream);
+    return verify_start<type, type, type, type>(a, EDIT_GROUPS, processors, stream);
+}
+
+cudaError_t verify_launch_requested(verify_args *a, int dtype, int processors, cudaStream_t stream) {
+    if (dtype == RAFFLE_F32) return launch<type_f32>(a, processors, stream);
+    if (dtype == RAFFLE_F16) return launch<type_f16>(a, processors, stream);
+    return launch<type_bf16>(a, processors, stream);
+}
