@@ -99,8 +99,6 @@ static raffle_status check_count(int64_t request, int64_t count, raffle_error *e
 static raffle_status check_later_fields(const raffle_plan *plan, verify_call *c, raffle_error *error) {
     call draft = {.params = c->draft_params};
     const raffle_params *p = &c->target.params, *q = &c->draft_params;
-    if (plan->desc.backend == RAFFLE_CUDA && c->verified.report)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "report: raffle_verify on CUDA does not have it yet");
     if (c->drafts.requests && c->drafts.each && (p->state || q->state)) {
         raffle_status wrong = check_count(0, c->drafts.each, error);
         if (wrong) return wrong;

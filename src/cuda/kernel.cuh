@@ -364,7 +364,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (k.to.greedy || !k.valid) {
         if constexpr (type::REQUESTED) {
             __syncthreads();
-            if (last && a.has_report) report_only(a.report, part_make(a).row, a.vocab, k.told.token);
+            if (last && a.has_report) report_only(a.report, part_make(a).row, a.vocab, k.told.token, k.told.token);
         }
         return;
     }

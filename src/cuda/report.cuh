@@ -84,13 +84,13 @@ __device__ __forceinline__ void report_expect(const raffle_report &r, const row_
 
 /* ---- rows of one token or none ----------------------------------------------------------------------------- */
 
-/* The report of a row that keeps one token; RULE_NO_TOKEN: of one about which there is nothing to tell. */
-static __device__ __noinline__ void report_only(const raffle_report &r, int64_t row, int64_t vocab, int32_t token) {
-    const bool any = token >= 0;
+/* The report of a row that keeps one token, about `chosen`; RULE_NO_TOKEN: of one about which there is nothing to tell. */
+static __device__ __noinline__ void report_only(const raffle_report &r, int64_t row, int64_t vocab, int32_t token, int32_t chosen) {
+    const bool any = token >= 0, is = any && chosen >= 0;
     const float one = any ? 0.0f : REPORT_NAN, other = any ? MINUS_INF : REPORT_NAN;
     if (threadIdx.x == 0) {
-        if (r.chosen) r.chosen[row] = one;
-        if (r.rank) r.rank[row] = any;
+        if (r.chosen) r.chosen[row] = !is ? REPORT_NAN : chosen == token ? one : other;
+        if (r.rank) r.rank[row] = is ? 1 + (chosen != token) : 0;
         if (r.entropy) r.entropy[row] = one;
     }
     for (int n = threadIdx.x; n < r.top_count; n += BLOCK_THREADS) {
@@ -526,8 +526,9 @@ template <class type> static __device__ __noinline__ void report_tell(work<type>
     __builtin_assume(__isShared(k));
     const int64_t vocab = k->row.vocab;
     const bool empty = (k->told.row_flags & RULE_ROW_EMPTY) && !k->apart;
-    if (empty || (r.point == RAFFLE_FILTERED && k->told.greedy)) return report_only(r, row, vocab, k->told.token);
-    if (!report_open(k, v, r.point, (uint32_t)r.top_count)) return report_only(r, row, vocab, RULE_NO_TOKEN);
+    if (empty) return report_only(r, row, vocab, RULE_NO_TOKEN, RULE_NO_TOKEN);
+    if (r.point == RAFFLE_FILTERED && k->told.greedy) return report_only(r, row, vocab, k->told.tie_last, k->told.token);
+    if (!report_open(k, v, r.point, (uint32_t)r.top_count)) return report_only(r, row, vocab, RULE_NO_TOKEN, RULE_NO_TOKEN);
     bool listed = k->listed;
     if (!listed && r.top_count && r.top_count <= CANDIDATES && v->near && !v->kept.capped) listed = report_list(k, v, (uint32_t)r.top_count);
     if (listed) {

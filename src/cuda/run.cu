@@ -11,6 +11,7 @@
 
 cudaError_t verify_launch(verify_args *a, int dtype, int processors, cudaStream_t stream); /* verify.cu */
 cudaError_t verify_launch_requested(verify_args *a, int dtype, int processors, cudaStream_t stream); /* verify_extra.cu */
+cudaError_t verify_report_launch(verify_args *a, int dtype, cudaStream_t stream);                    /* verify_report.cu */
 
 /* What plan creation learns about the device. */
 struct device_state {
@@ -47,7 +48,7 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
 }
 
 /* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
- *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same |
+ *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same | told [rows] of raffle_verify |
  *   of plans with RAFFLE_PLAN_EXTRA: mask, patch [rows, groups * GROUP / 32] | overlay [rows, groups * GROUP] |
  *   state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
 static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a, verify_args *v) {
@@ -55,11 +56,12 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
     const size_t shown = desc->flags & RAFFLE_PLAN_REPORT ? rows * groups : 0;
     const size_t edited = desc->flags & RAFFLE_PLAN_EXTRA ? rows * groups * GROUP : 0;
-    enum { BLOCKS = 11 };
+    enum { BLOCKS = 12 };
     const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass,
                                   rows * groups * PIECES * sizeof *a->peak,
                                   shown * sizeof *a->shown_mass,
                                   shown * PIECES * sizeof *a->shown_peak,
+                                  shown ? rows * sizeof *v->told : 0,
                                   edited / 8,
                                   edited / 8,
                                   edited * sizeof *a->overlay,
@@ -77,13 +79,14 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     a->peak = (float *)block[1];
     a->shown_mass = (uint64_t *)block[2];
     a->shown_peak = (float *)block[3];
-    a->mask = (uint32_t *)block[4];
-    a->patch = (uint32_t *)block[5];
-    a->overlay = (float *)block[6];
-    a->state = (row_state *)block[7];
-    v->law = (row_law *)block[8];
-    v->tickets_t = (uint64_t *)block[9];
-    v->tickets_s = (uint64_t *)block[10];
+    v->told = (told_entry *)block[4];
+    a->mask = (uint32_t *)block[5];
+    a->patch = (uint32_t *)block[6];
+    a->overlay = (float *)block[7];
+    a->state = (row_state *)block[8];
+    v->law = (row_law *)block[9];
+    v->tickets_t = (uint64_t *)block[10];
+    v->tickets_s = (uint64_t *)block[11];
     return used;
 }
 
@@ -256,11 +259,17 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.mask = space.mask;
     a.patch = space.patch;
     a.overlay = space.overlay;
+    a.shown_mass = space.shown_mass;
+    a.shown_peak = space.shown_peak;
+    a.report = call->target.report;
+    a.has_report = v->report != NULL;
     device_guard guard(plan->desc.device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     const int processors = ((const device_state *)plan->state)->processors;
-    cudaError_t code = (a.target.extra || a.draft.extra ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, processors,
-                                                                                                 call->target.launch.stream);
+    const bool requested = a.target.extra || a.draft.extra || a.has_report;
+    const cudaStream_t stream = call->target.launch.stream;
+    cudaError_t code = (requested ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, processors, stream);
+    if (code == cudaSuccess && a.has_report) code = verify_report_launch(&a, plan->desc.dtype, stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }
 

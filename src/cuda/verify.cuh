@@ -18,6 +18,11 @@ struct row_law {
     bool valid, greedy, empty, whole, pieces;
 };
 
+/* Which row of its request an emitted token came from, for a report; -1: there is none. */
+struct told_entry {
+    int32_t row, token;
+};
+
 /* The parameters of target or draft rows: raffle_params on the device. */
 struct param_arrays {
     int64_t slots;
@@ -58,6 +63,11 @@ struct verify_args {
     /* kernels of requested calls only: see sample_args */
     uint32_t *mask, *patch;
     float *overlay;
+    raffle_report report;
+    bool has_report;
+    uint64_t *shown_mass;
+    float *shown_peak;
+    told_entry *told; /* [rows] */
 };
 
 /* ---- where a row belongs ------------------------------------------------------------------------------ */

@@ -1,4 +1,5 @@
-/* verify_extra.cu - the kernels of raffle_verify for calls with a raffle_extra: rows are edited, and histories go on with drafts. */
+/* verify_extra.cu - the kernels of raffle_verify for calls with a raffle_extra or a raffle_report: rows are edited, and histories go
+ * on with drafts. */
 #define CUT_MORE 1
 #define SAID_TAIL 1
 
@@ -12,8 +13,9 @@
 template <class stored> static cudaError_t launch(verify_args *a, int processors, cudaStream_t stream) {
     typedef type_probs<type_f32> probs;
     typedef requested<stored> type;
-    if (a->draft_probs) return verify_start<type, judged<probs>, type, probs>(a, EDIT_GROUPS, processors, stream);
-    return verify_start<type, type, type, type>(a, EDIT_GROUPS, processors, stream);
+    const int32_t most = a->target.extra || a->draft.extra ? (int32_t)EDIT_GROUPS : a->groups;
+    if (a->draft_probs) return verify_start<type, judged<probs>, type, probs>(a, most, processors, stream);
+    return verify_start<type, type, type, type>(a, most, processors, stream);
 }
 
 cudaError_t verify_launch_requested(verify_args *a, int dtype, int processors, cudaStream_t stream) {

@@ -72,11 +72,6 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     records to = records_make(p);
 #if CUT_MORE
     if (!to.pieces) p.more.keep_least = 0; /* as raffle_sample does */
-    if constexpr (type::REQUESTED)
-        if (threadIdx.x == 0) {
-            k->also = k->apart = false;
-            k->top_first = 0;
-        }
 #endif
     if (probs) { /* the first reading knows logits only: whoever finishes the row weighs it */
         to.weights = false;
@@ -84,6 +79,12 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     }
     to.peak = a.peak + index * a.groups * PIECES;
     to.mass = a.mass + index * a.groups;
+    if constexpr (type::REQUESTED) {
+        if (threadIdx.x == 0) k->also = k->apart = false;
+        if (a.has_report && !draft)
+            report_expect(a.report, p, row, &to, a.shown_mass + index * a.groups, a.shown_peak + index * a.groups * PIECES, k);
+        if (threadIdx.x == 0) k->top_first = 0; /* the report comes later */
+    }
     if (threadIdx.x) return;
     k->valid = valid;
     k->row = row;

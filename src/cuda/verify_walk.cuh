@@ -176,8 +176,16 @@ __device__ __forceinline__ void emit(const verify_args &a, const request_walk &w
     if (a.row_flags) a.row_flags[w.row_first + index] = flags;
 }
 
-/* The token that ends a request, behind `count` drafts, and nothing behind it. By all threads. */
-__device__ __forceinline__ void emit_last(const verify_args &a, const request_walk &w, int count, int32_t token, uint32_t flags) {
+/* Notes for the report where token `index` of a request came from. */
+__device__ __forceinline__ void told_note(const verify_args &a, const request_walk &w, int index, int row, int32_t token) {
+#if CUT_MORE
+    if (a.has_report) a.told[w.row_first + index] = {row, token};
+#endif
+}
+
+/* The token that ends a request, behind `count` drafts, out of its row `row` (-1: none), and nothing behind it. By all threads. */
+__device__ __forceinline__ void emit_last(const verify_args &a, const request_walk &w, int count, int32_t token, int row, uint32_t flags) {
+    if (threadIdx.x == 0) told_note(a, w, count, row, token);
     if (flags & RULE_ROW_EMPTY) {
         token = a.empty_token;
 #if CUT_MORE
@@ -189,7 +197,10 @@ __device__ __forceinline__ void emit_last(const verify_args &a, const request_wa
         a.accepted[w.request] = count;
         if (a.last) a.last[w.request] = token;
     }
-    for (int i = count + 1 + (int)threadIdx.x; i <= w.count; i += BLOCK_THREADS) emit(a, w, i, RULE_NO_TOKEN, -1, 0);
+    for (int i = count + 1 + (int)threadIdx.x; i <= w.count; i += BLOCK_THREADS) {
+        emit(a, w, i, RULE_NO_TOKEN, -1, 0);
+        told_note(a, w, i, -1, RULE_NO_TOKEN);
+    }
 }
 
 /* The next draft behind `node` from `from` on that may be looked at, or -1. Ids outside the vocabulary end like -1. */
@@ -259,6 +270,7 @@ __device__ __forceinline__ void emit_drafts(const verify_args &a, const request_
             for (int up = count - 1; up > i; --up) own = w.parent[own];
         const int before = w.parent ? w.parent[own] : own - 1;
         emit(a, w, i, w.token[own], own, w.law[before + 1].flags | child_flags(a, w, before));
+        told_note(a, w, i, before + 1, w.token[own]);
     }
 }
 
@@ -324,7 +336,7 @@ __device__ __forceinline__ void walk_one_by_one(const verify_args &a, const requ
         return;
     }
     emit_drafts(a, w, end.node, end.count);
-    emit_last(a, w, end.count, end.token, end.flags);
+    emit_last(a, w, end.count, end.token, end.node + 1, end.flags);
 }
 
 /* ---- block verification --------------------------------------------------------------------------------------------- */
@@ -376,7 +388,7 @@ __device__ __forceinline__ void walk_block(const verify_args &a, const request_w
     int32_t token = law.token;
     if (judged) token = recover<type, draft>(a, w, block_pair(a, w, length, end_weight), length, space);
     emit_drafts(a, w, length - 1, length);
-    emit_last(a, w, length, token, law.flags | more);
+    emit_last(a, w, length, token, length, law.flags | more);
 }
 
 /* ---- what a walk looks at ---------------------------------------------------------------------------------------------- */
@@ -437,7 +449,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, WALKS_PER_SM) verify_walk_kerne
             a.accepted[w.request] = 0;
             if (a.last) a.last[w.request] = RULE_NO_TOKEN;
         }
-        if (sane) emit_last(a, w, 0, RULE_NO_TOKEN, RAFFLE_ROW_ARGUMENT);
+        if (sane) emit_last(a, w, 0, RULE_NO_TOKEN, -1, RAFFLE_ROW_ARGUMENT);
         return;
     }
     walk_find(a, &w, &stage);

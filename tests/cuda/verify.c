@@ -200,6 +200,124 @@ static void check_kind(draft_kind kind, int32_t method, int64_t batches, int64_t
     }
 }
 
+/* ---- reports: the CPU's, bit for bit, which tests/property/verify.c compares with the oracle's ---- */
+
+enum { TOP = 5, GIVEN = 3 };
+typedef struct told {
+    float chosen[BATCH_ROWS_MAX + 1], entropy[BATCH_ROWS_MAX + 1], top[BATCH_ROWS_MAX * TOP + 1], given_log[BATCH_ROWS_MAX * GIVEN + 1];
+    int32_t rank[BATCH_ROWS_MAX + 1], top_token[BATCH_ROWS_MAX * TOP + 1], given_rank[BATCH_ROWS_MAX * GIVEN + 1];
+} told;
+
+/* A report that goes to `t` and `all`, here or there. */
+static raffle_report report_to(told *t, float *all, const int32_t *given, int point, int wanted) {
+    raffle_report r = raffle_report_init();
+    r.point = point;
+    if (wanted & 1) r.chosen = t->chosen;
+    if (wanted & 2) r.rank = t->rank;
+    if (wanted & 4) r.entropy = t->entropy;
+    if (wanted & 8) r.top_count = TOP, r.top_token = t->top_token, r.top = t->top;
+    if (wanted & 16) r.given_count = GIVEN, r.given = given, r.given_logprob = t->given_log, r.given_rank = t->given_rank;
+    if (wanted & 32) r.all = all;
+    return r;
+}
+
+static void compare_told(const draft_batch *b, const told *got, const told *wanted, const float *all[2], const char *how) {
+    for (int64_t i = 0; i < b->target.rows; ++i) {
+        const int64_t vocab = b->target.vocab;
+        const int same = !memcmp(&got->chosen[i], &wanted->chosen[i], 4) && got->rank[i] == wanted->rank[i] &&
+                         !memcmp(&got->entropy[i], &wanted->entropy[i], 4) && !memcmp(&got->top[i * TOP], &wanted->top[i * TOP], TOP * 4) &&
+                         !memcmp(&got->top_token[i * TOP], &wanted->top_token[i * TOP], TOP * 4) &&
+                         !memcmp(&got->given_log[i * GIVEN], &wanted->given_log[i * GIVEN], GIVEN * 4) &&
+                         !memcmp(&got->given_rank[i * GIVEN], &wanted->given_rank[i * GIVEN], GIVEN * 4) &&
+                         !memcmp(all[0] + i * vocab, all[1] + i * vocab, (size_t)vocab * 4);
+        if (test_note(same))
+            printf("%s: %s: report of row %lld, %s, %s: chosen %a rank %d entropy %a top %d %a given %a %d, CPU %a %d %a %d %a %a %d\n",
+                   test_state.name, how, (long long)i, draft_kinds[b->kind], method_names[b->method], (double)got->chosen[i], got->rank[i],
+                   (double)got->entropy[i], got->top_token[i * TOP], (double)got->top[i * TOP], (double)got->given_log[i * GIVEN],
+                   got->given_rank[i * GIVEN], (double)wanted->chosen[i], wanted->rank[i], (double)wanted->entropy[i],
+                   wanted->top_token[i * TOP], (double)wanted->top[i * TOP], (double)wanted->given_log[i * GIVEN], wanted->given_rank[i * GIVEN]);
+    }
+    CHECK(!memcmp(got->chosen + b->target.rows, wanted->chosen + b->target.rows, 4) &&
+              !memcmp(got->top + b->target.rows * TOP, wanted->top + b->target.rows * TOP, 4), "%s wrote behind a report", how);
+}
+
+/* What the CPU tells, in `wanted` and `all`, of whatever the oracle has checked. */
+static void told_by_cpu(const draft_batch *b, const raffle_report *report) {
+    verify_structs s;
+    verify_outputs o;
+    runner cpu = runner_make_for(b->target.dtype, b->target.vocab, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, DRAFT_HISTORY);
+    verify_structs_make(&s, b);
+    verify_outputs_poison(&o);
+    o.verified.report = report;
+    CHECK_STATUS(raffle_verify(cpu.plan, &s.logits, &s.params, &s.drafts, &o.verified, &cpu.launch, NULL), RAFFLE_OK);
+    runner_free(cpu);
+}
+
+static void check_report(const draft_batch *b, gpu_plan g, device_batch *d, int point, int parts) {
+    static told got, wanted;
+    static int32_t given[BATCH_ROWS_MAX * GIVEN];
+    const size_t bytes = (size_t)(b->target.rows * b->target.vocab) * 4;
+    float *all[2] = {host_alloc(bytes), host_alloc(bytes)};
+    for (int64_t i = 0; i < b->target.rows * GIVEN; ++i) given[i] = (int32_t)(i * 7 % (b->target.vocab + 2)) - 1;
+    memset(&got, GUARD, sizeof got), memset(&wanted, GUARD, sizeof wanted), memset(all[0], GUARD, bytes), memset(all[1], GUARD, bytes);
+    told *there = sent(&got, sizeof got);
+    float *all_there = sent(all[0], bytes);
+    int32_t *given_there = sent(given, sizeof given);
+    raffle_report report = report_to(&wanted, all[1], given, point, parts);
+    raffle_error error = raffle_error_init();
+    told_by_cpu(b, &report);
+    report = report_to(there, all_there, given_there, point, parts);
+    d->verified.report = &report;
+    raffle_status status = call(g, d, &error);
+    CHECK(status == RAFFLE_OK, "%s", error.text);
+    d->verified.report = NULL;
+    fetch_and_check(d, b, "with a report");
+    CUDA(cudaMemcpy(&got, there, sizeof got, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(all[0], all_there, bytes, cudaMemcpyDeviceToHost));
+    compare_told(b, &got, &wanted, (const float *[]){all[0], all[1]}, point == RAFFLE_RAW ? "raw" : point == RAFFLE_TEMPERED ? "tempered" : "filtered");
+    freed(there), freed(all_there), freed(given_there);
+    free(all[0]), free(all[1]);
+}
+
+/* All three points, with all that can be asked or some of it; with or without extras. */
+static void check_reports(draft_kind kind, int32_t method, int64_t batches, int64_t vocab_max, uint64_t seed) {
+    test_random r = {seed};
+    batches = test_amount(batches);
+    for (int64_t i = 0; i < batches; ++i) {
+        uint32_t wish = i % 3 ? (uint32_t)(random_bits(&r) & random_bits(&r) & random_bits(&r)) & PICK_ALL : 0;
+        draft_batch *b = draft_batch_make(&r, kind, method, vocab_max, wish);
+        static device_batch d;
+        device_batch_make(&d, b);
+        gpu_plan g = plan_make_for(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows,
+                                   wish ? RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT : RAFFLE_PLAN_REPORT, wish ? DRAFT_HISTORY : 0);
+        for (int point = RAFFLE_RAW; point <= RAFFLE_FILTERED; ++point)
+            check_report(b, g, &d, point, random_below(&r, 2) ? 63 : 1 + (int)random_below(&r, 63));
+        plan_freed(g);
+        device_batch_freed(&d);
+        draft_batch_free(b);
+    }
+}
+
+TEST(reports_of_chains) {
+    NEED_GPU();
+    check_reports(DRAFT_LOGITS, RAFFLE_REJECTION, 40, 1200, 50);
+    check_reports(DRAFT_LOGITS, RAFFLE_BLOCK, 30, 900, 51);
+    check_reports(DRAFT_PROBABILITIES, RAFFLE_REJECTION, 20, 900, 52);
+    check_reports(DRAFT_TOKENS, RAFFLE_REJECTION, 30, 900, 53);
+    check_reports(DRAFT_TOKENS, RAFFLE_MATCH, 30, 900, 54);
+    check_reports(DRAFT_TOKENS, RAFFLE_SYNTHETIC, 40, 900, 55); /* also tells of tokens that their rows do not keep */
+}
+TEST(reports_of_trees) {
+    NEED_GPU();
+    check_reports(DRAFT_TREE, RAFFLE_REJECTION, 40, 900, 56);
+    check_reports(DRAFT_TREE, RAFFLE_MATCH, 30, 900, 57);
+    check_reports(DRAFT_TREE, RAFFLE_SYNTHETIC, 20, 600, 58);
+}
+TEST(reports_of_large_vocabularies) {
+    NEED_GPU();
+    check_reports(DRAFT_LOGITS, RAFFLE_REJECTION, 3, 20000, 59);
+}
+
 /* The same with histories, edits and filters, as tests/property/verify.c asks for them. */
 static long extras_accepted, extras_drafts;
 static void check_extras(draft_kind kind, int32_t method, int64_t batches, int64_t vocab_max, uint64_t seed) {
@@ -636,6 +754,9 @@ int main(void) {
     RUN(tree_rejection_and_thresholds);
     RUN(tree_match);
     RUN(large_vocabularies);
+    RUN(reports_of_chains);
+    RUN(reports_of_trees);
+    RUN(reports_of_large_vocabularies);
     RUN(extras_of_chains);
     RUN(extras_of_trees);
     RUN(extras_of_large_vocabularies);
