@@ -192,7 +192,8 @@ typedef struct raffle_params {
 #define RAFFLE_ROW_INF 2u       /* had +inf logits; only they share the draw */
 #define RAFFLE_ROW_EMPTY 4u     /* nothing to draw: every token is masked, -inf or NaN, or has no probability */
 #define RAFFLE_ROW_ARGUMENT 8u  /* CUDA: a parameter, slot, or number or list of the raffle_extra of this row is wrong: RAFFLE_NO_TOKEN */
-#define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty, or has a negative or NaN probability: it was not used */
+#define RAFFLE_ROW_DRAFT 256u   /* raffle_verify: a draft's own row is empty, or has a negative or NaN probability: it was not used.
+                                   CUDA: or what its own parameters say is wrong */
 #define RAFFLE_ROW_STATE 16u    /* CUDA: the history of this row's slot is not what its calls asked for: see raffle_tokens */
 
 typedef struct raffle_result {
@@ -311,18 +312,19 @@ typedef struct raffle_verified {
     int32_t *path;       /* [target rows] or NULL: which draft of its request each token is; -1: the last and what is behind */
     uint32_t *row_flags; /* [target rows] or NULL: of the row that each token came from; 0 behind */
     const struct raffle_report *report; /* or NULL: entry i tells of token i and the row it came from; rows are target rows.
-                                           Behind a request's last token as where no token was drawn. CPU */
+                                           Behind a request's last token as where no token was drawn */
 } raffle_verified;
 
 /* Verifies the drafts of a batch. `logits` has one row per draft and one more per request; params.slot is [requests] or
  * NULL (request r uses entry r), position is that of the request's first row, and allow is [target rows]. A row that is
  * empty ends its request there, with RAFFLE_NO_TOKEN as the last token, or 0 with RAFFLE_EMPTY_IS_ZERO. launch.part divides
  * requests. In errors, row is the request.
- * CPU: params.extra and state apply at every position as they would without drafts: histories go on with the drafts before
+ * params.extra and state apply at every position as they would without drafts: histories go on with the drafts before
  * the row, along its path in a tree; so they do for drafts.params, with a state of its own or the same one. With a state a
  * request has at most 256 drafts; drafts.params has no XTC.
- * CUDA: two kernel launches, safe to capture; rows_max counts target rows and rows of draft logits or probabilities;
- * extra, state and report are refused so far; an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT. */
+ * CUDA: two kernel launches, with a report three, safe to capture; rows_max counts target rows and rows of draft logits or
+ * probabilities; an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT; a record of drafts.params that is
+ * wrong, has XTC or looks at a history that is not what its calls asked for makes its drafts unused: RAFFLE_ROW_DRAFT. */
 RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                        const raffle_drafts *drafts, const raffle_verified *verified,
                                        const raffle_launch *launch, raffle_error *error);
@@ -451,7 +453,7 @@ typedef enum raffle_point {
 /* Natural logarithms: those that raffle_softmax writes with RAFFLE_LOG. The plan needs RAFFLE_PLAN_REPORT. Arrays are
  * [rows] or as said, where the backend computes, and may be NULL. What is not there (no token was drawn, an id is outside
  * the vocabulary, fewer tokens are left, CUDA: RAFFLE_ROW_ARGUMENT) is NaN, rank 0, RAFFLE_NO_TOKEN. CUDA: part of the same
- * launch, with the CPU's bits; not in raffle_verify yet. docs/api.md: what costs what. */
+ * launch, with the CPU's bits; raffle_verify has a launch for it. docs/api.md: what costs what. */
 typedef struct raffle_report {
     uint32_t size;
     int32_t point;       /* raffle_point of all numbers below */
