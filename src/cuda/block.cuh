@@ -17,6 +17,15 @@ __device__ __forceinline__ uint32_t warp_max(uint32_t x) {
 #endif
 }
 
+__device__ __forceinline__ int32_t warp_most(int32_t x) { /* signed */
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(ALL_LANES, x);
+#else
+    for (int step = 16; step; step >>= 1) x = max(x, __shfl_xor_sync(ALL_LANES, x, step));
+    return x;
+#endif
+}
+
 __device__ __forceinline__ uint32_t warp_add(uint32_t x) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_add_sync(ALL_LANES, x);

@@ -416,21 +416,22 @@ template <class type, int groups> struct masked_flight : flight<type, groups> {
     uint32_t word[groups][WORDS];
     const uint32_t *allow; /* the lane's word of the row's first group, or NULL */
 
+    /* Asks early, into registers of its own: what edits need is waited for first. */
     __device__ __forceinline__ void load(int i, int ahead) {
-        flight<type, groups>::load(i, ahead);
         const int group = this->g + (i + ahead) * BLOCK_WARPS;
+        lane_raw<type> fresh; /* left open where it is not looked at */
+        if (group < this->end) fresh = raw_load<type>(this->at + (i + ahead) * this->STEP, true, 0);
+        this->raw[i] = fresh;
 #pragma unroll
         for (int w = 0; w < WORDS; ++w) {
-            uint32_t next; /* left open where it is not looked at */
+            uint32_t next;
             if (allow && group < this->end) next = bits_load(allow + group * GROUP_WORDS + w * (GROUP_WORDS / 2));
             word[i][w] = next;
         }
     }
     __device__ __forceinline__ void start(const device_row &row, int first, int last) {
         const int lane = threadIdx.x % WARP;
-        this->end = __shfl_sync(ALL_LANES, last, 0);
-        this->g = __shfl_sync(ALL_LANES, first, 0);
-        this->at = row.logits + this->g * (int64_t)GROUP * type::BYTES + lane * 16;
+        this->aim(row.logits, row.vocab, first, last);
         allow = row.allow ? row.allow + lane * (LANE_TOKENS / WORDS) / 32 : nullptr;
 #pragma unroll
         for (int i = 0; i < groups; ++i) load(i, 0);

@@ -63,6 +63,7 @@ struct type_bf16 {
 
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
+    static constexpr uint32_t MINUS_INFS = 0;
     enum { BYTES = stored::BYTES, REQUESTED = 0, TOLD = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
@@ -182,12 +183,17 @@ template <class pair> __device__ __forceinline__ pair pair_of(uint32_t bits) {
     memcpy(&p, &bits, sizeof p);
     return p;
 }
+template <class pair> __device__ __forceinline__ uint32_t bits_of_pair(const pair &p) {
+    uint32_t bits;
+    memcpy(&bits, &p, sizeof bits);
+    return bits;
+}
 __device__ __forceinline__ float raw_peak(const lane_raw<type_bf16> &raw) {
     typedef __nv_bfloat162 pair;
     pair a = __hmax2_nan(pair_of<pair>(raw.word[0].x), pair_of<pair>(raw.word[0].y));
     pair b = __hmax2_nan(pair_of<pair>(raw.word[0].z), pair_of<pair>(raw.word[0].w));
-    a = __hmax2_nan(a, b);
-    return max_or_nan(__low2float(a), __high2float(a));
+    const uint32_t most = bits_of_pair(__hmax2_nan(a, b));
+    return max_or_nan(float_of(most << 16), float_of(most & 0xffff0000u));
 }
 __device__ __forceinline__ float raw_peak(const lane_raw<type_f16> &raw) {
     typedef __half2 pair;
@@ -342,11 +348,43 @@ __device__ __forceinline__ uint64_t lane_weigh(const float x[LANE_TOKENS], const
     return sum;
 }
 
-/* Sum of the weights of all lanes: below 2^40. A lane's is below 2^35, so two sums of 26 and 9 bits do. */
-__device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) {
-    uint32_t low = warp_add((uint32_t)of_lane & 0x3ffffffu), high = warp_add((uint32_t)(of_lane >> 26));
-    return low + ((uint64_t)high << 26);
+/* The same of logits as they were loaded. */
+template <class type> __device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type> &raw, const ref &f) {
+    float x[LANE_TOKENS];
+    raw_values(raw, x);
+    return lane_weigh(x, f);
 }
+/* bf16 meets the least logit that matters two at a time. That is 60 powers of two below the group's maximum, which is less than
+ * 2^12 of them from 0, so rounding moves it by 8 at most: what is near it weighs 0 either way. (f16 may round it to -inf.) */
+__device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_bf16> &raw, const ref &f) {
+    typedef __nv_bfloat162 pair;
+    const pair low = __float2bfloat162_rn(f.low);
+    const uint32_t w[4] = {raw.word[0].x, raw.word[0].y, raw.word[0].z, raw.word[0].w};
+    uint64_t sum = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS / 2; ++j) {
+        const uint32_t both = bits_of_pair(__hmax2(pair_of<pair>(w[j]), low));
+        float x = float_of(both << 16), y = float_of(both & 0xffff0000u);
+        v_weights_of(&x, 1, f.c, f.c_low, f.magic, f.gain, 0);
+        v_weights_of(&y, 1, f.c, f.c_low, f.magic, f.gain, 0);
+        sum += v_round(x);
+        sum += v_round(y);
+    }
+    return sum;
+}
+
+/* Sum of the weights of all lanes: below 2^40. A lane's is below 2^35, so two sums of 26 and 9 bits do. */
+struct split_sum {
+    uint32_t low, high;
+};
+__device__ __forceinline__ split_sum group_sum_split(uint64_t of_lane) {
+    split_sum s;
+    s.low = warp_add((uint32_t)of_lane & 0x3ffffffu);
+    s.high = warp_add((uint32_t)(of_lane >> 26));
+    return s;
+}
+__device__ __forceinline__ uint64_t split_join(const split_sum &s) { return s.low + ((uint64_t)s.high << 26); }
+__device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) { return split_join(group_sum_split(of_lane)); }
 
 /* Rare references, and code that runs once a row, call one copy: a kernel's speed also depends on its size. */
 static __device__ __noinline__ uint32_t weigh_any(float x, const ref f) { return v_weigh(x, &f); }

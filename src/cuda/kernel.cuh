@@ -301,7 +301,7 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
         const block_part p = part_make(a);
         const device_row logits = row_make<type>(a, p.row);
         plain = row_plain(logits);
-        if (plain) f.start(logits.logits, p.first + warp, min(p.end, (int)(a.vocab / GROUP)));
+        if (plain && !type::REQUESTED) f.start(logits.logits, a.vocab, p.first + warp, min(p.end, groups_loadable<type>(a.vocab)));
         if (warp == 0) job_read(a, p.row, logits, k);
     }
     if (threadIdx.x % WARP == 0) k->best_of_warp[warp] = 0; /* of a warp without groups */
@@ -309,8 +309,8 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     if (warp) edit_clear(k->edit); /* while one warp waits for what the row asks for */
 #endif
     __syncthreads();
-#if CUT_MORE
     bool prepared = false;
+#if CUT_MORE
     if constexpr (type::REQUESTED) {
         if (k->valid && k->request.prepares) {
             const block_part p = part_make(a);
@@ -322,14 +322,17 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
             nan = part_read_prepared(k, p.first, p.end);
         }
     }
-    if (k->valid && !prepared)
-#else
-    if (k->valid)
 #endif
+    if (k->valid && !prepared) {
+        if (plain && type::REQUESTED) { /* now: part_edit would have had to put loads in flight aside */
+            const block_part p = part_make(a);
+            f.start(k->row.logits, a.vocab, p.first + warp, min(p.end, groups_loadable<type>(a.vocab)));
+        }
         nan = groups_read<type>(k, f, plain, [&] {
             const block_part p = part_make(a);
             return make_int2(p.first + (int)threadIdx.x / WARP, p.end);
         });
+    }
     return __syncthreads_or(nan);
 }
 
@@ -389,20 +392,22 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
 
 /* ---- the grid, on the host --------------------------------------------------------------------------- */
 
-/* Blocks per row. Few rows: as many as the GPU holds at once, or half of that where warps would have one group each, as
- * long as they have one. Many rows: the number that leaves the fewest places empty in the last round. */
+/* Blocks per row: so many that no multiprocessor has more to do than another, two or three on each where there is enough for
+ * them. One alone does not hide its waits, many get into each other's way at the end, and each costs as much as reading a dozen
+ * groups (dev/cuda has the figures that this follows). */
 static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
-    const int64_t places = (int64_t)processors * BLOCKS_PER_SM, most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
-    int64_t once = places / rows; /* parts of a single round */
-    if (groups < 2 * BLOCK_WARPS * once) once = places / 2 / rows;
-    if (once >= most) return (uint32_t)most;
-    if (once * rows * 8 >= places * 7 || once > 16) return (uint32_t)once;
+    enum { EACH = 12, TRIED = 4 * BLOCKS_PER_SM };
+    const int64_t most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
     int64_t best = 1;
-    double best_use = 0.0;
-    for (int64_t parts = 1; parts <= most && parts <= 16; ++parts) {
-        const int64_t blocks = rows * parts, rounds = (blocks + places - 1) / places;
-        const double use = (double)blocks / (double)(rounds * places) - 0.01 * (double)rounds;
-        if (use > best_use) best = parts, best_use = use;
+    double least = 1e30;
+    for (int64_t tried = 1; tried <= TRIED; ++tried) { /* blocks on a multiprocessor */
+        int64_t parts = tried * processors / rows;
+        if (parts < 1) continue;
+        if (parts > most) parts = most;
+        const int64_t blocks = (parts * rows + processors - 1) / processors, part = (groups + parts - 1) / parts;
+        const double alone = blocks == 1 ? 1.2 : blocks < BLOCKS_PER_SM ? 1.0 + 0.02 * (double)(blocks - 2) : (blocks == BLOCKS_PER_SM ? 1.05 : 1.1 + 0.005 * (double)(blocks - 4));
+        const double cost = (double)(blocks * (part + EACH)) * alone;
+        if (cost < least) best = parts, least = cost;
     }
     return (uint32_t)best;
 }

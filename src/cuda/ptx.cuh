@@ -27,6 +27,18 @@ __device__ __forceinline__ uint4 load_once(const uint4 *p) {
 #endif
 }
 
+/* The same if `yes`; else *v stays. Into the registers that *v has: a compiler that chose others would copy them in every turn.
+ * Volatile, so that it is asked for where it stands: compilers like to move it behind a barrier. */
+__device__ __forceinline__ void load_once_if(bool yes, const uint4 *p, uint4 *v) {
+#if defined(RAFFLE_EMULATE)
+    if (yes) *v = *p;
+#else
+    asm volatile("{\n .reg .pred yes;\n setp.ne.u32 yes, %5, 0;\n"
+                 " @yes ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+r"(v->x), "+r"(v->y), "+r"(v->z), "+r"(v->w) : "l"(p), "r"((uint32_t)yes));
+#endif
+}
+
 /* A half of a word all ones where its bit is set: bit 7 for the lower half, bit 23 for the upper. */
 __device__ __forceinline__ uint32_t halves_of(uint32_t bits) {
 #if defined(RAFFLE_EMULATE)

@@ -93,18 +93,28 @@ __device__ __forceinline__ void record_weigh(const records &to, int g, const flo
     if (threadIdx.x % WARP == 0) __stcg(to.mass + g, sum);
 }
 
+/* The maximum of a piece in all its lanes, `most` being each lane's; NaN if one is. */
+__device__ __forceinline__ float piece_peak(float most) {
+#pragma unroll
+    for (int step = 1; step < PIECE_LANES; step <<= 1) most = max_or_nan(most, __shfl_xor_sync(ALL_LANES, most, step));
+    return most;
+}
+/* The maximum of a group in all lanes; a NaN is the largest key. Here keys are signed, two instructions instead of three, and
+ * -0 is below +0, which nobody can tell. */
+__device__ __forceinline__ float group_peak(float most) {
+    const int32_t bits = (int32_t)bits_of(most), key = warp_most(bits ^ (bits >> 31 & INT32_MAX));
+    return float_of((uint32_t)(key ^ (key >> 31 & INT32_MAX)));
+}
+
 /* Leaves the maxima of a group, `most` being each lane's. Returns the group's, if there are weights. */
 template <bool pieces, bool weights> __device__ __forceinline__ float record_peaks(const records &to, int g, float most) {
     const int lane = threadIdx.x % WARP;
     if (pieces) {
-        float piece = most;
-#pragma unroll
-        for (int step = 1; step < PIECE_LANES; step <<= 1)
-            piece = max_or_nan(piece, __shfl_xor_sync(ALL_LANES, piece, step));
+        const float piece = piece_peak(most);
         if (lane % PIECE_LANES == 0) __stcg(to.peak + g * PIECES + lane / PIECE_LANES, piece);
         if (!weights) return MINUS_INF;
     }
-    const float peak = float_of_order(warp_max(order_of(most))); /* a NaN is the largest key */
+    const float peak = group_peak(most);
     if (!pieces && lane == 0) __stcg(to.peak + g, peak);
     return peak;
 }
@@ -120,49 +130,130 @@ __device__ __forceinline__ float record_make(const records &to, int g, const flo
 
 /* ---- many groups -------------------------------------------------------------------------------------- */
 
+/* The groups of an aligned row that lanes can load 16 bytes at a time: all, or all but a last one in whose midst a load would
+ * end. */
+template <class type> __device__ __forceinline__ int groups_loadable(int64_t vocab) {
+    enum { AT_ONCE = 16 / type::BYTES };
+    return (int)((vocab + (vocab % AT_ONCE ? 0 : GROUP - 1)) / GROUP);
+}
+
 /* A warp's loads in flight: its next groups g, g + 8, ... of an aligned row without a mask. */
 template <class type, int groups = 8 / type::BYTES> struct flight {
-    enum { GROUPS = groups, STEP = GROUP * type::BYTES * BLOCK_WARPS };
+    enum { GROUPS = groups, WORDS = type::BYTES / 2, STEP = GROUP * type::BYTES * BLOCK_WARPS };
     lane_raw<type> raw[GROUPS];
     const char *at; /* the lane's tokens in the first of them */
-    int g, end;
+    int g, whole, end; /* below `whole` no group is cut short */
+    /* end - g; one less for words of the last group that are past the end of the row. The compiler does not know that most lanes
+     * have the same, and compares in one instruction. */
+    int room[WORDS];
 
-    __device__ __forceinline__ void load(int i, int ahead) {
-        lane_raw<type> next; /* left open where there is no such group: it is not looked at */
-        if (g + (i + ahead) * BLOCK_WARPS < end) next = raw_load<type>(at + (i + ahead) * STEP, true, 0);
-        raw[i] = next;
-    }
-    __device__ __forceinline__ void start(const char *logits, int first, int last) {
-        end = __shfl_sync(ALL_LANES, last, 0); /* tells the compiler that a warp stays together */
-        g = __shfl_sync(ALL_LANES, first, 0);
-        at = logits + g * (int64_t)GROUP * type::BYTES + threadIdx.x % WARP * 16;
+    __device__ __forceinline__ void aim(const char *logits, int64_t vocab, int first, int last) {
+        const int lane = threadIdx.x % WARP;
+        const int64_t left = vocab - (last - 1) * (int64_t)GROUP; /* tokens of the last group */
 #pragma unroll
-        for (int i = 0; i < GROUPS; ++i) load(i, 0);
+        for (int w = 0; w < WORDS; ++w) room[w] = last - first - (lane_token<type>(true, lane, w * (16 / type::BYTES)) >= left);
+        end = __shfl_sync(ALL_LANES, last, 0); /* tells the compiler that a warp stays together */
+        whole = __shfl_sync(ALL_LANES, last - (left < GROUP), 0);
+        g = __shfl_sync(ALL_LANES, first, 0);
+        at = logits + g * (int64_t)GROUP * type::BYTES + lane * 16;
     }
-    __device__ __forceinline__ void advance() {
-        g += GROUPS * BLOCK_WARPS;
-        at += GROUPS * STEP;
+    __device__ __forceinline__ void load(int i, int ahead) {
+        const uint4 *from = (const uint4 *)(at + (i + ahead) * STEP);
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w) load_once_if(room[w] > (i + ahead) * BLOCK_WARPS, from + w * WARP, &raw[i].word[w]);
+    }
+    __device__ __forceinline__ void start(const char *logits, int64_t vocab, int first, int last) {
+        aim(logits, vocab, first, last);
+        const lane_raw<type> nothing = {};
+#pragma unroll
+        for (int i = 0; i < GROUPS; ++i) {
+            raw[i] = nothing;
+            load(i, 0);
+        }
+    }
+    /* What comes next, in the place of the i-th. Where there is none the old stays, and is not looked at. */
+    __device__ __forceinline__ void next(int i) { load(i, GROUPS); }
+    /* The i-th group may be the last: makes -inf of what is past its end. */
+    __device__ __forceinline__ void trim(int i) {
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w)
+            if (room[w] <= i * BLOCK_WARPS) raw[i].word[w] = make_uint4(type::MINUS_INFS, type::MINUS_INFS, type::MINUS_INFS, type::MINUS_INFS);
+    }
+    __device__ __forceinline__ void advance(int by = GROUPS) {
+        g += by * BLOCK_WARPS;
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w) room[w] -= by * BLOCK_WARPS;
+        at += by * STEP;
+    }
+    /* The next group takes the place of the first. */
+    __device__ __forceinline__ void shift() {
+#pragma unroll
+        for (int i = 1; i < GROUPS; ++i) raw[i - 1] = raw[i];
+        advance(1);
     }
 };
 
-/* The loop that most logits go through. `also`: weighs each group once more, for `shown`. Returns whether there was a NaN. */
+/* Records of a few groups of a warp, which its lanes keep until they are stored together: lane i the sum of the i-th, and its
+ * maximum, or the lanes i, 8 + i, 16 + i, 24 + i those of its pieces. */
+template <bool pieces, bool weights, bool also> struct batch {
+    float peak;
+    split_sum sum, shown;
+
+    __device__ __forceinline__ void start() { peak = MINUS_INF; }
+    template <class type> __device__ __forceinline__ void add(int i, const lane_raw<type> &raw, const records &to, const records &at) {
+        const int lane = threadIdx.x % WARP;
+        const float most = raw_peak(raw);
+        if (pieces) {
+            const float piece = piece_peak(most);
+            if (lane % PIECE_LANES == i) peak = piece;
+        }
+        if (!weights) return;
+        const float top = group_peak(most);
+        if (!pieces && lane == i) peak = top;
+        const split_sum own = group_sum_split(raw_weigh(raw, ref_make_near(to.by, top)));
+        if (lane == i) sum = own;
+        if (!also) return;
+        const split_sum other = group_sum_split(raw_weigh(raw, ref_make_near(at.by, top)));
+        if (lane == i) shown = other;
+    }
+    /* Of groups g, g + 8, ... below `end`. Returns this lane's maximum: NaN if there was one. */
+    __device__ __forceinline__ float store(const records &to, const records &at, int g, int end) const {
+        const int lane = threadIdx.x % WARP, of_piece = g + lane % PIECE_LANES * BLOCK_WARPS, own = g + lane * BLOCK_WARPS;
+        if (pieces && of_piece < end) __stcg(to.peak + of_piece * PIECES + lane / PIECE_LANES, peak);
+        if (weights && own < end) {
+            if (!pieces) __stcg(to.peak + own, peak);
+            __stcg(to.mass + own, split_join(sum));
+            if (also) __stcg(at.mass + own, split_join(shown));
+        }
+        return peak;
+    }
+};
+
+/* The loop that most logits go through. `also`: weighs each group once more, for `shown`. Returns whether there was a NaN:
+ * records are then wrong, and done again by groups_redo. */
 template <class type, bool pieces, bool weights, bool also = false>
 __device__ __forceinline__ bool groups_weigh(flight<type> &f, const records &to, const records &shown) {
     enum { GROUPS = flight<type>::GROUPS };
     float all = MINUS_INF;
-    for (; f.g < f.end; f.advance()) {
+    batch<pieces, weights, also> b;
+    for (; f.g + (GROUPS - 1) * BLOCK_WARPS < f.whole; f.advance()) {
+        b.start();
 #pragma unroll
         for (int i = 0; i < GROUPS; ++i) {
-            const int now = f.g + i * BLOCK_WARPS;
-            if (now >= f.end) break;
-            const float most = raw_peak(f.raw[i]);
-            float x[LANE_TOKENS];
-            if (weights) raw_values(f.raw[i], x);
-            f.load(i, GROUPS);
-            const float peak = record_make<pieces, weights>(to, now, x, most);
-            if (also) record_weigh(shown, now, x, peak);
-            all = max_or_nan(all, most);
+            b.add(i, f.raw[i], to, shown);
+            f.next(i);
         }
+        all = max_or_nan(all, b.store(to, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
+    }
+    if (f.g < f.end) { /* the last few */
+        const int first = f.g;
+        b.start();
+#pragma unroll 1
+        for (int i = 0; f.g < f.end; ++i, f.shift()) {
+            f.trim(0);
+            b.add(i, f.raw[0], to, shown);
+        }
+        all = max_or_nan(all, b.store(to, shown, first, f.end));
     }
     return all != all;
 }
@@ -188,6 +279,7 @@ template <class type> __device__ __forceinline__ bool groups_best(flight<type> &
         for (int i = 0; i < GROUPS; ++i) {
             const int now = f.g + i * BLOCK_WARPS;
             if (now >= f.end) break;
+            f.trim(i);
             const float most = raw_peak(f.raw[i]);
             all = max_or_nan(all, most);
             if (most > most_kept) {
@@ -195,7 +287,7 @@ template <class type> __device__ __forceinline__ bool groups_best(flight<type> &
                 g_kept = now;
                 kept = f.raw[i];
             }
-            f.load(i, GROUPS);
+            f.next(i);
         }
     }
     uint64_t best = 0;

@@ -42,7 +42,7 @@ __device__ __forceinline__ void wide_visit(work<type> &k, float low, function vi
     if (row_plain(k.row)) {
         enum { GROUPS = flight<type>::GROUPS };
         flight<type> f;
-        f.start(k.row.logits, first, (int)(k.row.vocab / GROUP));
+        f.start(k.row.logits, k.row.vocab, first, (int)(k.row.vocab / GROUP));
         for (; f.g < f.end; f.advance()) {
 #pragma unroll
             for (int i = 0; i < GROUPS; ++i) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void wide_visit(work<type> &k, float low, function vi
                 if (now >= f.end) break;
                 float x[LANE_TOKENS];
                 raw_values(f.raw[i], x);
-                f.load(i, GROUPS);
+                f.next(i);
                 if (k.q.peak[now] >= low) visit(now, x);
             }
         }

@@ -65,8 +65,11 @@ VOCAB(257, 64, 8)
 VOCAB(511, 64, 8)
 VOCAB(512, 64, 8)
 VOCAB(513, 64, 8)
+VOCAB(264, 64, 8) /* ends in the midst of a group, between two loads; so do 1000, and 4100 for f32 */
 VOCAB(999, 64, 16)
+VOCAB(1000, 64, 16)
 VOCAB(4097, 64, 20)
+VOCAB(4100, 64, 8)
 VOCAB(32000, 32, 30)
 VOCAB(49152, 32, 16)
 VOCAB(128256, 16, 24)
@@ -167,8 +170,11 @@ int main(void) {
     RUN(vocab_511);
     RUN(vocab_512);
     RUN(vocab_513);
+    RUN(vocab_264);
     RUN(vocab_999);
+    RUN(vocab_1000);
     RUN(vocab_4097);
+    RUN(vocab_4100);
     RUN(parameter_grid);
     RUN(vocab_32000);
     RUN(vocab_49152);
