@@ -349,10 +349,15 @@ __device__ __forceinline__ uint64_t lane_weigh(const float x[LANE_TOKENS], const
 }
 
 /* The same of logits as they were loaded. */
-template <class type> __device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type> &raw, const ref &f) {
+template <class type> __device__ __forceinline__ uint64_t raw_weigh_each(const lane_raw<type> &raw, const ref &f) {
     float x[LANE_TOKENS];
     raw_values(raw, x);
     return lane_weigh(x, f);
+}
+__device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_f32> &raw, const ref &f) { return raw_weigh_each(raw, f); }
+__device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_f16> &raw, const ref &f) { return raw_weigh_each(raw, f); }
+template <class stored> __device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_probs<stored>> &raw, const ref &f) {
+    return raw_weigh_each(raw, f);
 }
 /* bf16 meets the least logit that matters two at a time. That is 60 powers of two below the group's maximum, which is less than
  * 2^12 of them from 0, so rounding moves it by 8 at most: what is near it weighs 0 either way. (f16 may round it to -inf.) */
