@@ -25,12 +25,12 @@ const char *const meeting_name[] = {
 
 cuda_block *self; /* the block that runs */
 
-/* A bit that is set: by chance, the first at or behind any place. In order: the first. */
-int some_bit(uint32_t bits) {
+/* A bit that is set: by chance, the first at or behind any place of `places`. In order: the first. */
+int some_bit(uint32_t bits, int places) {
     static uint32_t luck, digits;
     if (!seed) return __builtin_ctz(bits);
     if (!digits) luck = chance(1u << 30), digits = 6;
-    const uint32_t place = luck & 31;
+    const uint32_t place = (luck & 31) * (uint32_t)places / 32;
     luck >>= 5, --digits;
     return (int)((uint32_t)__builtin_ctz(bits >> place | bits << (-place & 31)) + place) & 31;
 }
@@ -85,10 +85,10 @@ namespace {
 int choose() {
     if (!self->ready) return -1;
     int warp = self->now < 0 ? 0 : self->now / warpSize;
-    if (self->mixed) warp = some_bit(self->ready);
+    if (self->mixed) warp = some_bit(self->ready, self->warps);
     else if (self->now < 0 || !self->warp[warp].ready)
         for (int i = 0; !(self->ready >> (warp = self->order[i]) & 1); ++i) continue;
-    return warp * warpSize + some_bit(self->warp[warp].ready);
+    return warp * warpSize + some_bit(self->warp[warp].ready, warpSize);
 }
 
 /* Lets threads go on that wait for what has come; if there are none, waits for the other blocks of the cluster. */
