@@ -363,7 +363,7 @@ template <class stored> __device__ __forceinline__ uint64_t raw_weigh(const lane
  * 2^12 of them from 0, so rounding moves it by 8 at most: what is near it weighs 0 either way. (f16 may round it to -inf.) */
 __device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_bf16> &raw, const ref &f) {
     typedef __nv_bfloat162 pair;
-    const pair low = __float2bfloat162_rn(f.low);
+    const pair low = __floats2bfloat162_rn(f.low, f.low);
     const uint32_t w[4] = {raw.word[0].x, raw.word[0].y, raw.word[0].z, raw.word[0].w};
     uint64_t sum = 0;
 #pragma unroll

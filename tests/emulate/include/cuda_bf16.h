@@ -29,7 +29,13 @@ inline __nv_bfloat16 bfloat_min(__nv_bfloat16 a, __nv_bfloat16 b) {
     if (x != x) return y != y ? __nv_bfloat16{0x7fff} : b;
     return y != y || x < y || (x == y && signbit(x)) ? a : b;
 }
+/* A number, if there is one. */
+inline __nv_bfloat16 bfloat_max(__nv_bfloat16 a, __nv_bfloat16 b) {
+    if (__bfloat162float(a) != __bfloat162float(a)) return b;
+    return __bfloat162float(b) != __bfloat162float(b) ? a : bfloat_max_nan(a, b);
+}
 } // namespace emulate
+static inline __nv_bfloat162 __hmax2(__nv_bfloat162 a, __nv_bfloat162 b) { return {emulate::bfloat_max(a.x, b.x), emulate::bfloat_max(a.y, b.y)}; }
 static inline __nv_bfloat162 __hmax2_nan(__nv_bfloat162 a, __nv_bfloat162 b) {
     return {emulate::bfloat_max_nan(a.x, b.x), emulate::bfloat_max_nan(a.y, b.y)};
 }
