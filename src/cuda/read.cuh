@@ -99,6 +99,15 @@ __device__ __forceinline__ float piece_peak(float most) {
     for (int step = 1; step < PIECE_LANES; step <<= 1) most = max_or_nan(most, __shfl_xor_sync(ALL_LANES, most, step));
     return most;
 }
+/* The same for a last group that is cut short, where all others take a token to be in lane token % 32 (lane_read), but these
+ * lanes have neighbours: the lanes that have tokens of a piece are those of equal lane % 4, or lane / 2 % 4 for f32. */
+template <class type> __device__ __forceinline__ float piece_peak_cut(float most) {
+    enum { NEAR = type::BYTES == 4 ? 1 : 4 };
+    most = max_or_nan(most, __shfl_xor_sync(ALL_LANES, most, NEAR));
+    most = max_or_nan(most, __shfl_xor_sync(ALL_LANES, most, 8));
+    most = max_or_nan(most, __shfl_xor_sync(ALL_LANES, most, 16));
+    return __shfl_sync(ALL_LANES, most, threadIdx.x % WARP / PIECE_LANES * (type::BYTES / 2));
+}
 /* The maximum of a group in all lanes; a NaN is the largest key. Here keys are signed, two instructions instead of three, and
  * -0 is below +0, which nobody can tell. */
 __device__ __forceinline__ float group_peak(float most) {
@@ -200,11 +209,12 @@ template <bool pieces, bool weights, bool also> struct batch {
     split_sum sum, shown;
 
     __device__ __forceinline__ void start() { peak = MINUS_INF; }
-    template <class type> __device__ __forceinline__ void add(int i, const lane_raw<type> &raw, const records &to, const records &at) {
+    template <class type>
+    __device__ __forceinline__ void add(int i, const lane_raw<type> &raw, bool cut, const records &to, const records &at) {
         const int lane = threadIdx.x % WARP;
         const float most = raw_peak(raw);
         if (pieces) {
-            const float piece = piece_peak(most);
+            const float piece = cut ? piece_peak_cut<type>(most) : piece_peak(most);
             if (lane % PIECE_LANES == i) peak = piece;
         }
         if (!weights) return;
@@ -240,7 +250,7 @@ __device__ __forceinline__ bool groups_weigh(flight<type> &f, const records &to,
         b.start();
 #pragma unroll
         for (int i = 0; i < GROUPS; ++i) {
-            b.add(i, f.raw[i], to, shown);
+            b.add(i, f.raw[i], false, to, shown);
             f.next(i);
         }
         all = max_or_nan(all, b.store(to, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
@@ -251,7 +261,7 @@ __device__ __forceinline__ bool groups_weigh(flight<type> &f, const records &to,
 #pragma unroll 1
         for (int i = 0; f.g < f.end; ++i, f.shift()) {
             f.trim(0);
-            b.add(i, f.raw[0], to, shown);
+            b.add(i, f.raw[0], f.g >= f.whole, to, shown);
         }
         all = max_or_nan(all, b.store(to, shown, first, f.end));
     }
