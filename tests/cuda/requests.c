@@ -773,7 +773,7 @@ TEST(wrong_index) {
     mixture_make(&m, &r, PICK_ALL, 600, 8, RAFFLE_BF16, 0);
     batch_send(&s, &m.b, 0);
     runner_gpu own = gpu_open(m.b.dtype, m.b.vocab, m.b.rows, HISTORY_MAX);
-    const written w = {.rows = 8, .stride = 600, .words = 19, .room = 1, .kept_at = 8 * 600 * 4, .flags_at = 8 * 600 * 4, .bytes = 8 * 601 * 4};
+    const written w = {.rows = 8, .stride = 600, .kept_at = 8 * 600 * 4, .flags_at = 8 * 600 * 4, .bytes = 8 * 601 * 4};
     char *got = (char *)host_alloc(w.bytes), *device = (char *)gpu_alloc(w.bytes);
     CUDA(cudaMemcpy(device_index, index, sizeof index, cudaMemcpyHostToDevice));
     s.logits.row_index = device_index;
@@ -785,8 +785,8 @@ TEST(wrong_index) {
         const float *row = (const float *)(const void *)got + i * 600;
         int zero = 1;
         for (int64_t id = 0; id < 600; ++id) zero = zero && row[id] == 0.0f;
-        CHECK((o.row_flags[i] == RAFFLE_ROW_ARGUMENT) == (i % 2) && (flags == RAFFLE_ROW_ARGUMENT) == (i % 2), "row_index %d: flags %u and %u",
-              index[i], o.row_flags[i], flags);
+        CHECK((o.row_flags[i] == RAFFLE_ROW_ARGUMENT) == (i % 2) && (flags == RAFFLE_ROW_ARGUMENT) == (i % 2),
+              "row_index %d: flags %u and %u", index[i], o.row_flags[i], flags);
         CHECK(i % 2 == 0 || (o.token[i] == RAFFLE_NO_TOKEN && zero), "row_index %d: token %d", index[i], o.token[i]);
     }
     gpu_close(&own, "a wrong index");

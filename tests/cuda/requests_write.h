@@ -44,13 +44,15 @@ static raffle_status written_call(const written *w, const raffle_plan *plan, con
     return (w->form == 2 ? raffle_mask : raffle_softmax)(plan, logits, params, output, launch, error);
 }
 
-static void written_cpu(const batch *b, const written *w, const raffle_logits *logits, const raffle_params *params, const raffle_output *output) {
+static void written_cpu(const batch *b, const written *w, const raffle_logits *logits, const raffle_params *params,
+                        const raffle_output *output) {
     runner own = runner_make_for(b->dtype, b->vocab, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA, params->state ? params->state->history_max : 0);
     MUST(written_call(w, own.plan, logits, params, output, &own.launch, &must_error));
     runner_free(own);
 }
 
-static void written_gpu(const runner_gpu *own, const written *w, const raffle_logits *logits, const raffle_params *params, char *at, void *data) {
+static void written_gpu(const runner_gpu *own, const written *w, const raffle_logits *logits, const raffle_params *params, char *at,
+                        void *data) {
     const raffle_output output = written_output(w, at, data);
     raffle_launch launch = raffle_launch_init();
     launch.workspace = own->space;
@@ -70,8 +72,8 @@ static void written_compare(const batch *b, const written *w, const char *wanted
     const int flags = memcmp(wanted + w->flags_at + i * 4, got + w->flags_at + i * 4, 4) != 0;
     if (!test_note(!values && !kept && !list && !count && !flags)) return;
     while (token < b->vocab && !memcmp(wanted + row + (size_t)token * bytes, got + row + (size_t)token * bytes, bytes)) ++token;
-    printf("%s: form %d to %s%s:%s%s%s%s%s differ; token %lld: %a, CPU %a; flags %u, CPU %u\n", test_state.name, w->form, dtype_names[w->dtype],
-           index ? " by index" : "", values ? " values" : "", kept ? " mask" : "", list ? " list" : "", count ? " count" : "",
+    printf("%s: form %d to %s%s:%s%s%s%s%s differ; token %lld: %a, CPU %a; flags %u, CPU %u\n", test_state.name, w->form,
+           dtype_names[w->dtype], index ? " by index" : "", values ? " values" : "", kept ? " mask" : "", list ? " list" : "", count ? " count" : "",
            flags ? " flags" : "", (long long)token, token < b->vocab ? (double)oracle_load(got + row, w->dtype, token) : 0.0,
            token < b->vocab ? (double)oracle_load(wanted + row, w->dtype, token) : 0.0, *(const uint32_t *)(got + w->flags_at + i * 4),
            *(const uint32_t *)(wanted + w->flags_at + i * 4));
