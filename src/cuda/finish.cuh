@@ -68,6 +68,9 @@ struct edit_space {
     int32_t id[EDIT_TOKENS];
     float bias[EDIT_TOKENS];
     uint16_t before[EDIT_WORDS]; /* edited tokens before those of a word */
+#if SAID_TAIL
+    int32_t path[TAIL_MAX]; /* drafts that a history goes on with, if they do not lie in order anywhere else */
+#endif
 };
 #endif
 

@@ -15,7 +15,7 @@ template <class stored> static cudaError_t launch(verify_args *a, int processors
     typedef requested<stored> type;
     const int32_t most = a->target.extra || a->draft.extra ? (int32_t)EDIT_GROUPS : a->groups;
     if (a->draft_probs) return verify_start<type, judged<probs>, type, probs>(a, most, processors, stream);
-    return verify_start<type, type, type, type>(a, most, processors, stream);
+    return verify_start<type, judged<probs>, type, type>(a, most, processors, stream);
 }
 
 cudaError_t verify_launch_requested(verify_args *a, int dtype, int processors, cudaStream_t stream) {

@@ -6,10 +6,9 @@
 #include "verify.cuh"
 
 #if CUT_MORE
-/* The `depth` drafts on the way to draft `node`: a chain's lie in order, those of a path through a tree are brought together. By one
- * warp; there are at most TAIL_MAX. */
-__device__ __forceinline__ const int32_t *path_read(const verify_args &a, int64_t first, int64_t node, int depth) {
-    __shared__ int32_t path[TAIL_MAX];
+/* The `depth` drafts on the way to draft `node`, at most TAIL_MAX: a chain's lie in order, those of a path through a tree are brought
+ * together. By one warp. */
+__device__ __forceinline__ const int32_t *path_read(const verify_args &a, int64_t first, int64_t node, int depth, int32_t *path) {
     if (!a.parent) return a.token + first;
     for (int at = depth - 1; at >= 0; --at, node = a.parent[first + node])
         if (threadIdx.x == 0) path[at] = a.token[first + node];
@@ -24,16 +23,18 @@ struct row_place {
 };
 
 /* What a row's request asks for beyond row_params; slot -1: nothing can be asked. Returns false if it cannot be done. By one warp. */
-__device__ __forceinline__ bool request_find(const verify_args &a, const row_place &at, int64_t index, int64_t slot, device_row *row, row_request *q) {
+__device__ __forceinline__ bool request_find(const verify_args &a, const row_place &at, int64_t index, int64_t slot, device_row *row,
+                                             int32_t *space, row_request *q) {
     const bool draft = index >= a.rows;
     const param_arrays &from = draft ? a.draft : a.target;
     request_read(a, from.extra, from.pool, index, slot, row, q);
     __syncwarp();
-    if (slot < 0 || !q->prepares) return true;
+    if (slot < 0) return true;
+    if (at.count > TAIL_MAX && (a.target.pool.memory || a.draft.pool.memory)) return false;
+    if (!q->prepares) return true;
     if (draft && (q->said.row_flags || q->extra.xtc_probability > 0.0f)) return false; /* its law is not known */
     if (!from.pool.memory) return true;
-    if (at.count > TAIL_MAX) return false;
-    const int32_t *path = path_read(a, at.first, at.node, at.depth);
+    const int32_t *path = path_read(a, at.first, at.node, at.depth, space);
     if (threadIdx.x == 0) q->said = said_behind(q->said, path, at.depth);
     return true;
 }
@@ -64,7 +65,7 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
 #if CUT_MORE
     const row_place at = {r, first, count, node, depth};
     const int32_t *slots = draft ? a.draft.slot : a.target.slot;
-    if (!request_find(a, at, index, !valid || probs ? -1 : slots ? slots[r] : r, &row, &k->request)) valid = false;
+    if (!request_find(a, at, index, !valid || probs ? -1 : slots ? slots[r] : r, &row, k->edit.path, &k->request)) valid = false;
     const row_filters more = ROW_FILTERS(&k->request.extra);
     p.more = more;
     p.flags |= k->request.extra.flags;
@@ -186,7 +187,8 @@ template <class type> __device__ __forceinline__ void verify_part(const verify_a
             draft_tickets<type>(a, index, &k, law, a.token[first + i], a.tickets_t + first + i);
 }
 
-/* `draft` is the type of draft rows: that of the logits, or of probabilities. Both are judged. */
+/* `draft` is the type of draft rows: that of the logits, or of probabilities. Both are judged. One kernel of requested calls, which
+ * are large, serves both: its `draft` is that of probabilities. */
 template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kernel(const __grid_constant__ verify_args a) {
 #if CUT_MORE
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kern
     __shared__ bool last;
     const int64_t index = part_make(a).row;
     if (index >= a.rows + (a.draft_data ? a.draft_rows : 0)) return;
-    if (index < a.rows) verify_part<type>(a, k, law, last);
+    if (index < a.rows || (CUT_MORE && !a.draft_probs)) verify_part<type>(a, k, law, last);
     else verify_part<draft>(a, *(work<draft> *)(void *)&k, law, last);
 }
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class More(TypedDict, total=False):
-    """Keywords of sample(), prepare() and Sampler.add(); on the CPU also of verify(), softmax(), mask(), kept(), kept_list() and
+    """Keywords of sample(), prepare(), verify() and Sampler.add(); on the CPU also of softmax(), mask(), kept(), kept_list() and
     explain().
 
     A number is for all rows, a list or array of numbers has an entry per row; so has a list of lists of ids. (A Sampler's

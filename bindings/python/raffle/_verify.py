@@ -113,7 +113,7 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
     parent:       a tree: which draft of its request each draft follows; -1: none.
     method:       'rejection', 'block', 'match' or 'synthetic'; docs/speculative.md.
     Parameters have an entry per request; position is that of its first row. The rest is as in sample(). What raffle.More lists
-    applies at every position, and histories go on with the drafts before it. (On the CPU.)
+    applies at every position, and histories go on with the drafts before it.
 
     >>> import numpy, raffle
     >>> target = numpy.zeros((1, 3, 4), numpy.float32)

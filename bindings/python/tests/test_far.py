@@ -425,9 +425,15 @@ def test_drafts():
         found = raffle.verify(far(target.reshape(-1, VOCAB)), far(drafts.reshape(-1)), 0.9, seed=2, first=given,
                               draft_probs=far(probs.reshape(-1, VOCAB)))
         same(found.tokens, wanted.tokens)
+    asked = dict(seed=3, temperature=0.7, repetition_penalty=1.2, frequency_penalty=0.3, banned_token_ids=[1, 5], logit_bias={3: 2.0},
+                 output_token_ids=said(6, 5), min_tokens=4, stop_token_ids=[2], logprobs=2)
+    for words in (dict(of_drafts), dict(), dict(method="match"), dict(draft_probs=probs, logprobs_mode="processed_logprobs")):
+        gone = {name: far(value) if isinstance(value, np.ndarray) else value for name, value in words.items()}
+        wanted, found = raffle.verify(target, drafts, **asked, **words), raffle.verify(far(target), far(drafts), **asked, **gone)
+        for one, other in zip(found[:4], wanted[:4]):
+            same(one, other)
+        same_report(found.report, wanted.report)
     with pytest.raises(ValueError, match="draft temperature of row 0 is -1"):
         raffle.verify(far(target), far(drafts), draft_logits=far(draft), draft_params=dict(temperature=-1))
-    with pytest.raises(ValueError, match="raffle_verify on CUDA does not have them"):
-        raffle.verify(far(target), far(drafts), banned_token_ids=[1])
     with pytest.raises(ValueError, match="a sampler on a GPU does not verify"):
         raffle.Sampler(2, like=far(target)).verify(far(target), far(drafts))
