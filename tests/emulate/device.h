@@ -21,6 +21,18 @@ using std::signbit;
 #if !defined(EMULATE_FILE)
 #define EMULATE_FILE "other"
 #endif
+/* Compilers leave the tag out of templates' names, so types that most of them have to do with are of their file, too. */
+#if !defined(EMULATE_TAG)
+#define EMULATE_TAG other
+#endif
+#define EMULATE_PASTE(name, tag) name##_##tag
+#define EMULATE_NAME(name, tag) EMULATE_PASTE(name, tag)
+#define type_f32 EMULATE_NAME(type_f32, EMULATE_TAG)
+#define type_f16 EMULATE_NAME(type_f16, EMULATE_TAG)
+#define type_bf16 EMULATE_NAME(type_bf16, EMULATE_TAG)
+#define device_row EMULATE_NAME(device_row, EMULATE_TAG)
+#define row_request EMULATE_NAME(row_request, EMULATE_TAG)
+#define slot_said EMULATE_NAME(slot_said, EMULATE_TAG)
 #define __device__ __attribute__((abi_tag(EMULATE_FILE)))
 #define __global__ __attribute__((abi_tag(EMULATE_FILE)))
 #define __host__
