@@ -20,6 +20,7 @@ typedef struct type_facts {
     int has_struct; /* __array_struct__: host memory, for the price of an attribute */
     int has_dlpack;
     int no_version; /* its __dlpack__ does not know max_version */
+    int has_pointer; /* data_ptr(): torch's, before it had an exchange table */
 } type_facts;
 
 enum { TYPES_MAX = 32 };
@@ -41,7 +42,8 @@ static type_facts *facts_of(PyTypeObject *type) {
     for (int i = 0; i < known_count; ++i)
         if (known_types[i].type == type) return &known_types[i];
     type_facts made = {type, exchange_of(type), PyObject_HasAttrString((PyObject *)type, "__array_struct__"),
-                       PyObject_HasAttrString((PyObject *)type, "__dlpack__"), 0};
+                       PyObject_HasAttrString((PyObject *)type, "__dlpack__"), 0,
+                       PyObject_HasAttrString((PyObject *)type, "data_ptr")};
     type_facts *place = &known_types[known_next];
     known_next = (known_next + 1) % TYPES_MAX;
     if (known_count < TYPES_MAX) known_count++;
@@ -386,6 +388,46 @@ void array_release(array_view *view) {
     }
 }
 
+/* Address, shape and strides alone: enough to tell whether an array is still what it was. 1, 0 where its kind cannot be asked
+ * for little (a buffer cannot move while it is on loan), or -1 with an exception. */
+static int look_again(PyObject *object, const char *name, array_view *view) {
+    const type_facts *facts = facts_of(Py_TYPE(object));
+    if (facts->exchange && facts->exchange->from_object_unowned) {
+        dl_tensor tensor;
+        if (facts->exchange->from_object_unowned(object, &tensor) == 0) return view_from_tensor(&tensor, name, view) ? -1 : 1;
+        if (!PyErr_Occurred()) PyErr_Format(PyExc_BufferError, "%s could not be exported by DLPack", name);
+        return -1;
+    }
+    return !facts->exchange && facts->has_struct ? take_struct(object, name, view) : 0;
+}
+
+static int pointer_is(PyObject *object, const array_view *view) {
+    PyObject *pointer = PyObject_CallMethod(object, "data_ptr", NULL);
+    const char *data = pointer ? PyLong_AsVoidPtr(pointer) : NULL;
+    Py_XDECREF(pointer);
+    return PyErr_Occurred() ? -1 : data == view->data;
+}
+
+int array_stays(PyObject *object, const char *name, const array_view *view) {
+    array_view now;
+    memset(&now, 0, sizeof now);
+    int found = look_again(object, name, &now), same = found >= 0;
+    if (found > 0) {
+        same = now.data == view->data && now.ndim == view->ndim;
+        for (int i = 0; i < view->ndim && same; ++i) same = now.shape[i] == view->shape[i] && now.stride[i] == view->stride[i];
+    } else if (found == 0 && facts_of(Py_TYPE(object))->has_pointer) {
+        int there = pointer_is(object, view);
+        found = there < 0 ? -1 : found;
+        same = there > 0;
+    }
+    array_release(&now);
+    if (same) return 0;
+    if (found >= 0)
+        PyErr_Format(PyExc_ValueError, "%s: the array is not what it was at prepare(): its memory was freed, or it has another shape",
+                     name);
+    return -1;
+}
+
 int array_current_stream(PyObject *object, dl_device device, void **stream) {
     const dl_exchange *table = facts_of(Py_TYPE(object))->exchange;
     if (!table || !table->current_stream || table->current_stream(DL_CUDA, device.id, stream)) {
@@ -416,8 +458,8 @@ int64_t array_count(const array_view *view) {
 
 int array_is_contiguous(const array_view *view) {
     int64_t step = 1;
+    if (array_count(view) == 0) return 1; /* whatever its strides are */
     for (int i = view->ndim - 1; i >= 0; --i) {
-        if (view->shape[i] == 0) return 1;
         if (view->shape[i] != 1 && view->stride[i] != step) return 0;
         step *= view->shape[i];
     }

@@ -18,7 +18,9 @@ int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     }
     for (int i = 0; i < OBJECTS; ++i) *objects[i] = PyTuple_GetItem(arguments, i);
     for (int i = 0; i < NUMBERS; ++i) {
-        long value = PyLong_AsLong(PyTuple_GetItem(arguments, OBJECTS + i));
+        int overflow;
+        long value = PyLong_AsLongAndOverflow(PyTuple_GetItem(arguments, OBJECTS + i), &overflow);
+        if (overflow) value = overflow > 0 ? LONG_MAX : LONG_MIN;
         *numbers[i] = value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value; /* out of every range either way */
     }
     a->stream = PyTuple_GetItem(arguments, OBJECTS + NUMBERS);
@@ -122,6 +124,10 @@ static int index_take(batch *b, PyObject *object) {
         if (param_take(&b->index, object, "index", PARAM_I32, -1, &v->device)) return -1;
         if (b->index.scalar) {
             PyErr_SetString(PyExc_ValueError, "index must have an entry per result");
+            return -1;
+        }
+        if (b->rows == 0 && b->index.count) { /* the library takes 0 data_rows for "as many as results" */
+            PyErr_SetString(PyExc_ValueError, "index has entries, and the logits have no rows");
             return -1;
         }
         b->logits.data_rows = b->rows;
@@ -374,6 +380,18 @@ static int allow_pack(batch *b, const array_view *v) {
     return 0;
 }
 
+/* Bits whose rows do not follow each other, as those of one mask for all rows: the library wants them one behind the other. */
+static int allow_copy(batch *b, const array_view *v, int64_t words) {
+    uint32_t *bits = malloc((size_t)(b->rows * words) * sizeof *bits);
+    if (!bits) return PyErr_NoMemory(), -1;
+    for (int64_t row = 0; row < b->rows; ++row)
+        memcpy(bits + row * words, v->data + row * v->stride[0] * (int64_t)sizeof *bits, (size_t)words * sizeof *bits);
+    b->packed = bits;
+    b->params.allow = bits;
+    b->params.allow_stride = words;
+    return 0;
+}
+
 static int allow_take(batch *b, PyObject *object) {
     array_view *v = &b->allow_view;
     char text[32];
@@ -395,9 +413,15 @@ static int allow_take(batch *b, PyObject *object) {
                      array_dtype_name(v->dtype, text, sizeof text));
         return -1;
     }
-    if (wide < words || (v->ndim == 2 && b->rows > 1 && v->stride[0] < words)) {
+    if (wide < words) {
         PyErr_Format(PyExc_ValueError, "allow has %lld words per row: %lld tokens need %lld", (long long)wide,
                      (long long)vocab, (long long)words);
+        return -1;
+    }
+    if (v->ndim == 2 && b->rows > 1 && v->stride[0] < words) {
+        if (!array_on_gpu(v)) return allow_copy(b, v, words);
+        PyErr_Format(PyExc_ValueError, "allow has a stride of %lld words from row to row: on a GPU it must be %lld or more",
+                     (long long)v->stride[0], (long long)words);
         return -1;
     }
     b->params.allow = (const uint32_t *)(const void *)v->data;
@@ -407,12 +431,17 @@ static int allow_take(batch *b, PyObject *object) {
 
 /* ---- the GPU's workspace and stream ----------------------------------------------------------------------------------- */
 
+int stream_address(PyObject *number, void **stream) {
+    *stream = PyLong_Check(number) ? PyLong_AsVoidPtr(number) : NULL;
+    if (PyLong_Check(number) && !PyErr_Occurred()) return 0;
+    PyErr_Clear();
+    PyErr_Format(PyLong_Check(number) ? PyExc_ValueError : PyExc_TypeError, "stream is %R: must be a CUDA stream's address", number);
+    return -1;
+}
+
 static int stream_take(batch *b, PyObject *stream, dl_device device) {
     b->stream_given = stream != Py_None;
-    if (b->stream_given) {
-        b->launch.stream = PyLong_AsVoidPtr(stream);
-        return PyErr_Occurred() ? -1 : 0;
-    }
+    if (b->stream_given) return stream_address(stream, (void **)&b->launch.stream);
     if (array_current_stream(b->logits_object, device, (void **)&b->launch.stream)) {
         PyErr_SetString(PyExc_ValueError, "stream must be given: the logits' package does not tell its current stream");
         return -1;
@@ -460,8 +489,8 @@ static int requests_take(batch *b, const batch_arguments *a, const raffle_plan_d
 static int build(batch *b, const batch_arguments *a) {
     raffle_plan_desc desc;
     array_view *v = &b->logits_view;
-    void *stream = a->stream == Py_None ? NULL : PyLong_AsVoidPtr(a->stream);
-    if (PyErr_Occurred()) return -1;
+    void *stream = NULL;
+    if (a->stream != Py_None && stream_address(a->stream, &stream)) return -1;
     b->logits_object = a->logits;
     if (logits_take(a->logits, a->dtype, a->input, stream, v, &desc) || index_take(b, a->index)) return -1;
     if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;

@@ -43,6 +43,10 @@ int array_current_stream(PyObject *object, dl_device device, void **stream);
 /* 1: the object looks like an array (array_take will not call it a number). */
 int array_check(PyObject *object);
 
+/* Whether the array that `view` was taken from is where and what it was then. 0, or -1 with an exception. A loan keeps an
+ * array, but torch and numpy can give its memory back all the same (storage.resize_, set_, resize with refcheck=False). */
+int array_stays(PyObject *object, const char *name, const array_view *view);
+
 int array_is(const array_view *view, int code, int bits);
 int array_on_gpu(const array_view *view);
 int64_t array_count(const array_view *view);
@@ -217,6 +221,8 @@ typedef struct batch_arguments {
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a);
 int batch_build(batch *b, const batch_arguments *a);
 void batch_release(batch *b);
+/* A CUDA stream's address out of a number. 0, or -1 with an exception. */
+int stream_address(PyObject *number, void **stream);
 /* CUDA: writes scalars and host arrays of parameters to the workspace's end, and requests to their memory. */
 raffle_status batch_upload(batch *b, raffle_error *error);
 /* Where the library finds a further parameter, number `which` of `more`: in the caller's memory, or where batch_upload will

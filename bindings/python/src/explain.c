@@ -1,6 +1,7 @@
 /* explain.c - raffle_explain as a dictionary. */
 #include "core.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 static PyObject *candidates(const raffle_explanation *e) {
@@ -59,8 +60,13 @@ PyObject *core_explain(PyObject *module, PyObject *arguments) {
     batch b;
     if (batch_parse(arguments, 2, &a)) return NULL;
     Py_ssize_t count = PyTuple_Size(arguments);
-    long long row = PyLong_AsLongLong(PyTuple_GetItem(arguments, count - 2));
-    long long top = PyLong_AsLongLong(PyTuple_GetItem(arguments, count - 1));
+    long long wanted[2];
+    for (int i = 0; i < 2; ++i) {
+        int overflow;
+        wanted[i] = PyLong_AsLongLongAndOverflow(PyTuple_GetItem(arguments, count - 2 + i), &overflow);
+        if (overflow) wanted[i] = overflow > 0 ? LLONG_MAX : LLONG_MIN;
+    }
+    const long long row = wanted[0], top = wanted[1];
     if (PyErr_Occurred() || batch_build(&b, &a)) return NULL;
     PyObject *made = NULL;
     if (b.plan->desc.backend == RAFFLE_CPU) made = explain_row(&b, row, top);

@@ -54,6 +54,8 @@ static int store_number(const param *p, PyObject *number, void *to) {
             if (PyErr_ExceptionMatches(PyExc_TypeError))
                 PyErr_Format(PyExc_TypeError, "%s must be a number, a list of numbers or an array, not %R", p->name,
                              (PyObject *)Py_TYPE(number));
+            else if (PyErr_ExceptionMatches(PyExc_OverflowError))
+                PyErr_Format(PyExc_ValueError, "%s is an integer beyond what a float can hold", p->name);
             return -1;
         }
         store_f32(to, value);
@@ -180,7 +182,7 @@ static int take_array(param *p, PyObject *object, int64_t count, const dl_device
             return -1;
         }
         p->on_gpu = 1;
-        p->data = v->data;
+        p->data = v->data ? (const void *)v->data : &p->value; /* no rows need no memory, but it is there */
         return 0;
     }
     if (!v->ndim) {
@@ -190,7 +192,7 @@ static int take_array(param *p, PyObject *object, int64_t count, const dl_device
         return 0;
     }
     if (dtype_fits(p) && in_order && aligned) {
-        p->data = v->data;
+        p->data = v->data ? (const void *)v->data : &p->value;
         return 0;
     }
     size_t size = param_size(p->type), from_size = v->dtype.bits / 8u;

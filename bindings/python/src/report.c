@@ -41,7 +41,9 @@ static int array_of(report_arrays *r, const batch *b, PyObject *object, int whic
         return -1;
     }
     if (arrays[which].count) memcpy(report + arrays[which].count, &count, sizeof count);
-    memcpy(report + arrays[which].field, &v->data, sizeof v->data);
+    static char nothing[8]; /* where arrays of no rows are, which have no memory */
+    const char *data = v->data || b->rows ? v->data : nothing;
+    memcpy(report + arrays[which].field, &data, sizeof data);
     return 0;
 }
 

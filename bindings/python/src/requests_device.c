@@ -32,7 +32,7 @@ PyObject *requests_device_bytes(PyObject *self, PyObject *arguments) {
 static int stream_of(const requests_object *q, PyObject *given, void **stream) {
     *stream = NULL;
     if (given != Py_None) {
-        *stream = PyLong_AsVoidPtr(given);
+        return stream_address(given, stream);
     } else if (!q->there.object || array_current_stream(q->there.object, q->there.memory.device, stream)) {
         PyErr_SetString(PyExc_ValueError, "stream must be given: the memory's package does not tell its current stream");
     }

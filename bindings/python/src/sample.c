@@ -23,7 +23,10 @@ static const char *advance_positions(const batch *b) {
     uint64_t *position = (uint64_t *)b->params.position;
     if (b->plan->desc.backend == RAFFLE_CUDA)
         return device_advance(b->plan->desc.device, position, b->slots, b->params.slot, b->rows, b->launch.stream);
-    for (int64_t row = 0; row < b->rows; ++row) position[b->params.slot ? b->params.slot[row] : row]++;
+    for (int64_t row = 0; row < b->rows; ++row) {
+        const int64_t slot = b->params.slot ? b->params.slot[row] : row;
+        if (slot >= 0 && slot < b->slots) position[slot]++; /* another thread may have written there since the check */
+    }
     return NULL;
 }
 
@@ -118,7 +121,8 @@ static int call_check(const batch *b, PyObject *call_arguments) {
             return -1;
         }
     if (b->packed) {
-        PyErr_SetString(PyExc_TypeError, "allow: a prepared call reads it in place, so give bits, as raffle.pack_mask makes them");
+        PyErr_SetString(PyExc_TypeError, "allow: a prepared call reads it in place, so give bits, as raffle.pack_mask makes them, "
+                                         "row behind row");
         return -1;
     }
     return 0;
@@ -151,6 +155,33 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
     return (PyObject *)call;
 }
 
+/* Whether every array that the call reads or writes in place is still there. 0, or -1 with an exception. */
+static int call_arrays_stay(const call_object *call) {
+    const batch *b = &call->call.batch;
+    PyObject *arguments = call->arguments, *params = PyTuple_GetItem(arguments, 1);
+    PyObject *report = PyTuple_GetItem(arguments, PyTuple_Size(arguments) - MORE_PREPARED);
+    const struct {
+        const array_view *view;
+        const char *name;
+        int argument;
+    } arrays[] = {{&b->logits_view, "logits", 0}, {&b->index.view, "index", 3},     {&b->slot.view, "slot", 4},
+                  {&b->allow_view, "allow", 5},   {&b->token_view, "out", 6},       {&b->row_flags_view, "row_flags", 7},
+                  {&b->workspace_view, "workspace", 8}};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) {
+        PyObject *object = PyTuple_GetItem(arguments, arrays[i].argument);
+        if (arrays[i].view->data && array_stays(object, arrays[i].name, arrays[i].view)) return -1;
+    }
+    for (int i = 0; i < PARAM_COUNT && params != Py_None; ++i) {
+        const param *p = &b->param[i];
+        if (p->view.data && !p->scalar && array_stays(PyTuple_GetItem(params, i), p->name, &p->view)) return -1;
+    }
+    for (int i = 0; i < REPORT_ARRAYS && report != Py_None; ++i) {
+        const array_view *view = &call->call.told.view[i];
+        if (view->data && array_stays(PyTuple_GetItem(report, 1 + i), "report", view)) return -1;
+    }
+    return 0;
+}
+
 static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) {
     call_object *call = (call_object *)self;
     batch *b = &call->call.batch;
@@ -164,14 +195,17 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
         return NULL;
     }
     if (b->plan->desc.backend == RAFFLE_CUDA) {
-        if (stream && stream != Py_None) b->launch.stream = PyLong_AsVoidPtr(stream);
-        else if (!b->stream_given) array_current_stream(b->logits_object, b->logits_view.device, (void **)&b->launch.stream);
-        if (PyErr_Occurred()) return NULL;
+        if (stream && stream != Py_None) {
+            if (stream_address(stream, (void **)&b->launch.stream)) return NULL;
+        } else if (!b->stream_given) {
+            array_current_stream(b->logits_object, b->logits_view.device, (void **)&b->launch.stream);
+        }
     }
     if (b->requests && b->requests->has_extra && !b->params.extra) {
         PyErr_SetString(PyExc_RuntimeError, "a request has come that asks for more than those at the time of prepare(): prepare again");
         return NULL;
     }
+    if (call_arrays_stay(call)) return NULL;
     int pooled = PyTuple_GetItem(call->arguments, 1) == Py_None; /* requests may have gone since prepare() */
     if (pooled && batch_slots_check(b)) return NULL;
     call->running = 1;

@@ -104,3 +104,29 @@ def test_arguments_of_the_call(logits):
     call = raffle.prepare(logits, seed=1)
     with pytest.raises(TypeError):
         call(position=1)
+
+
+def test_memory_that_was_given_back(logits):
+    """numpy lets go of an array's memory when told not to look at references: the next call says so, and reads nothing."""
+    big = np.zeros((64, 50000), np.float32)  # its pages go back to the system: reading them would end the process
+    call = raffle.prepare(big, seed=1)
+    call()
+    with pytest.raises(ValueError):
+        big.resize((1, 1))  # the call has it
+    big.resize((1, 1), refcheck=False)
+    with pytest.raises(ValueError, match="logits: the array is not what it was at prepare"):
+        call()
+    for name, array in (("out", np.zeros(ROWS, np.int32)), ("temperature", np.ones(ROWS, np.float32)),
+                        ("position", np.zeros(ROWS, np.uint64)), ("slot", np.zeros(ROWS, np.int32)),
+                        ("index", np.zeros(ROWS, np.int32)), ("allow", np.full((ROWS, 16), -1, np.int32))):
+        words = {"seed": [1] * ROWS, name: array}
+        call = raffle.prepare(logits, **words)
+        call()
+        array.resize((1,) * array.ndim, refcheck=False)
+        with pytest.raises(ValueError, match=f"{name}: the array is not what it was"):
+            call()
+    call = raffle.prepare(logits, seed=1, logprobs=2)
+    told = call()[1]
+    told.top_tokens.resize((1, 1), refcheck=False)
+    with pytest.raises(ValueError, match="report: the array is not what it was"):
+        call()
