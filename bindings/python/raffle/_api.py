@@ -28,6 +28,14 @@ def _on_gpu(kind: Any, logits: Array, code: int, probs: bool, params: Any, index
     return params, kind.cast(index, "int32"), kind.cast(slot, "int32"), stream, workspace
 
 
+def _vocab(kind: Any, logits: Array) -> int:
+    """How many tokens a row has."""
+    shape = kind.shape(logits)
+    if not len(shape):
+        raise ValueError("logits have 0 axes: must be [rows, vocab] or [vocab]")
+    return int(shape[-1])
+
+
 def _result_shape(kind: Any, logits: Array, index: Any) -> Any:
     """The logits' shape without the vocabulary; with an index, as many rows as that has."""
     return kind.shape(logits)[:-1] if index is None else (_length(index),)
@@ -38,7 +46,7 @@ def _requests(kind: Any, logits: Array, index: Any, slot: Any, flags: int, more:
     if slot is not None and more:
         raise ValueError(f"{next(iter(more))} has an entry per row, and slot is given: a Sampler keeps it in slots")
     shape = _result_shape(kind, logits, index)
-    return requests_of(more, shape[0] if shape else 1, not shape, kind.shape(logits)[-1], flags)
+    return requests_of(more, shape[0] if shape else 1, not shape, _vocab(kind, logits), flags)
 
 
 def _length(index: Any) -> int:
@@ -55,6 +63,8 @@ def _outputs(kind: Any, logits: Array, index: Any, out: Any, return_flags: bool)
             return out, None
         if index is None:
             return kind.tokens(logits), None
+    if isinstance(out, tuple) and len(out) != 2:
+        raise ValueError(f"out has {len(out)} entries: must be an array, or (tokens, row_flags)")
     token, row_flags = out if isinstance(out, tuple) else (out, None)
     shape = _result_shape(kind, logits, index)
     if token is None:
@@ -240,6 +250,8 @@ def pack_mask(mask: Array) -> Any:
     array([[5]], dtype=int32)
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if getattr(mask, "shape", None) == ():
+        raise ValueError("mask has 0 axes: must be [rows, vocab] or [vocab]")
     if torch is not None and isinstance(mask, torch.Tensor):
         if mask.dtype != torch.bool:
             raise TypeError(f"mask has dtype {mask.dtype}: must be bool")

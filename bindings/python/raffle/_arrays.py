@@ -41,9 +41,12 @@ def _numpy_dtype(name: str) -> Any:
     return sys.modules["ml_dtypes"].bfloat16
 
 
-def _last(shape: Any) -> int:
+def _last(shape: Any, rows: Any) -> int:
+    """m of logprob_token_ids [m] or [rows, m], where results have the shape `rows`."""
     if not 1 <= len(shape) <= 2:
         raise ValueError(f"logprob_token_ids has {len(shape)} axes: must be [m] or [rows, m]")
+    if len(shape) == 2 and (not rows or shape[0] not in (1, rows[0])):
+        raise ValueError(f"logprob_token_ids has {shape[0]} rows: the logits have {rows[0] if rows else 'no such axis'}")
     return int(shape[-1])
 
 
@@ -83,7 +86,7 @@ class Kind:
         if found.dtype.kind not in "iu" and found.size:
             raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
         found = found.clip(-1, 2**31 - 1).astype("int32")  # what no vocabulary has stays out of it
-        return numpy.ascontiguousarray(numpy.broadcast_to(found, (*shape, _last(found.shape))))
+        return numpy.ascontiguousarray(numpy.broadcast_to(found, (*shape, _last(found.shape, shape))))
 
     def tokens(self, logits: Any) -> Any:
         """A new output of sample(): the usual case of empty(), which calls are quicker for."""
@@ -168,13 +171,18 @@ class Torch(Shaped):
     def __init__(self) -> None:
         torch = self._torch = sys.modules["torch"]
         self._dtypes = {"int32": torch.int32, "uint32": torch.int32, "float32": torch.float32, "uint64": torch.int64,
-                        "uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16}
+                        "uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16, "uint16": torch.int16}
         self._empty = torch.empty
         self._int32 = torch.int32
         self._cpu = torch.device("cpu")  # making one takes longer than a draw
         self._workspaces: Dict[Any, Any] = {}
         self._inside = threading.local()
         self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
+
+    def logits(self, logits: Any, code: Any) -> Any:
+        if logits.is_neg():  # DLPack does not tell
+            raise ValueError("logits are a view that negates its memory: give logits.resolve_neg()")
+        return logits, code
 
     def gpu(self, logits: Any) -> Any:
         if logits.is_cpu:
@@ -190,14 +198,19 @@ class Torch(Shaped):
         return self._empty(shape[0], dtype=self._int32, device=self._cpu if logits.is_cpu else logits.device)
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
+        if dtype not in self._dtypes:  # that of the logits, which the extension would refuse too
+            raise TypeError(f"logits: dtype is {dtype}, must be float32, float16 or bfloat16")
         return self._empty(shape, dtype=self._dtypes[dtype], device=logits.device)
 
     def integers(self, logits: Any, values: Any, shape: Any) -> Any:
-        found = self._torch.as_tensor(values)
-        if found.is_floating_point() and found.numel():
+        try:
+            found = self._torch.as_tensor(values)
+        except RuntimeError as error:  # what torch says of lists of no numbers, or numbers of no dtype
+            raise TypeError(f"logprob_token_ids must be integers: {str(error).splitlines()[0]}") from None
+        if (found.is_floating_point() or found.is_complex()) and found.numel():
             raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
         found = found.clamp(-1, 2**31 - 1).to(self._int32).to(logits.device, non_blocking=True)
-        return found.expand(*shape, _last(found.shape)).contiguous()
+        return found.expand(*shape, _last(found.shape, shape)).contiguous()
 
     def cast(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, self._torch.Tensor) and value.is_cuda:
@@ -273,7 +286,7 @@ class Cupy(Shaped):
             if found.dtype.kind not in "iu" and found.size:
                 raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
             found = found.clip(-1, 2**31 - 1).astype("int32")
-            return self._cupy.ascontiguousarray(self._cupy.broadcast_to(found, (*shape, _last(found.shape))))
+            return self._cupy.ascontiguousarray(self._cupy.broadcast_to(found, (*shape, _last(found.shape, shape))))
 
     def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
         with logits.device:
@@ -378,6 +391,9 @@ def kind_of(logits: Any) -> Kind:
 
 
 def _kind_find(logits: Any) -> Kind:
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(logits, masked.MaskedArray):
+        raise TypeError("logits are a masked array, whose mask raffle would not see: give logits.filled(-inf), or allow=")
     for module, name, kind in (("torch", "Tensor", Torch), ("numpy", "ndarray", Numpy), ("cupy", "ndarray", Cupy),
                                ("jax", "Array", Jax)):
         there = getattr(sys.modules.get(module), name, None)

@@ -103,6 +103,8 @@ def _per_row(name: str, value: Any, rows: int) -> Any:
     """The rows' values, or None where one value is for all."""
     if _depth(value) <= _DEPTHS.get(name, 0):
         return None
+    if isinstance(value, dict):
+        raise TypeError(f"{name} is {value!r}: must be a number, or a list with a number for each row")
     if len(value) != rows:
         raise ValueError(f"{name} has {len(value)} entries: must be {rows}, one for each row")
     return value
@@ -177,6 +179,8 @@ def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Option
         raise ValueError(f"logprobs_mode is {mode!r}: must be one of {', '.join(_MODES)}")
     if isinstance(logprobs, bool) or not isinstance(logprobs, (int, type(None))):
         raise TypeError(f"logprobs is {logprobs!r}: must be a number of tokens, or -1 for all")
+    if not len(kind.shape(logits)):
+        raise ValueError("logits have 0 axes: must be [rows, vocab] or [vocab]")
     count, vocab = logprobs or 0, kind.shape(logits)[-1]
     if not -1 <= count <= 1024:
         raise ValueError(f"logprobs is {count}: must be -1 to 1024")

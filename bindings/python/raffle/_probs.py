@@ -2,7 +2,7 @@
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from . import _core
-from ._api import _on_gpu, _requests, _result_shape
+from ._api import _on_gpu, _requests, _result_shape, _vocab
 from ._arrays import _CODES, dtype_code, dtype_name, kind_of
 from ._more import Array, Floats, Integers, More
 
@@ -117,7 +117,7 @@ def kept(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: F
     """
     kind = kind_of(logits)
     shape = _result_shape(kind, logits, words.get("index"))
-    bits = kind.empty(kind.logits(logits, -1)[0], (*shape, (kind.shape(logits)[-1] + 31) // 32), "int32")
+    bits = kind.empty(kind.logits(logits, -1)[0], (*shape, (_vocab(kind, logits) + 31) // 32), "int32")
     _rows(logits, (temperature, top_k, top_p, min_p), words, kept=bits, is_mask=True)
     return kind.finish(logits, bits)
 
@@ -133,6 +133,8 @@ def kept_list(logits: Array, room: int, temperature: Floats = 1.0, top_k: Intege
     >>> ids[0, :2], count
     (array([0, 2], dtype=int32), array([2], dtype=int32))
     """
+    if isinstance(room, bool) or not hasattr(room, "__index__"):
+        raise TypeError(f"room is {room!r}: must be a number of ids")
     if room < 1:
         raise ValueError(f"room is {room}: must be at least 1")
     kind = kind_of(logits)

@@ -128,6 +128,11 @@ class Sampler:
 
     def __init__(self, slots: int, *, like: Optional[Array] = None, flags: int = 0, threads: int = 1, vocab: int = 0,
                  history_max: int = 0) -> None:
+        for name, value in (("slots", slots), ("vocab", vocab), ("history_max", history_max)):
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise TypeError(f"{name} is {value!r}: must be an integer")
+            if value > 2**31 - 1:
+                raise ValueError(f"{name} is {value}: must be at most 2147483647")
         if slots < 1:
             raise ValueError(f"slots is {slots}: must be at least 1")
         if vocab < 0 or history_max < 0 or (history_max and not vocab):
@@ -232,6 +237,8 @@ class Sampler:
         return {**self._check(slot), **dict(zip(_DTYPES, self._pool.get(slot)))}
 
     def _check(self, slot: int) -> Dict[str, Any]:
+        if not hasattr(slot, "__index__"):
+            raise TypeError(f"slot is {slot!r}: must be a number that add() gave")
         asked = self._asked[slot] if 0 <= slot < self.slots else None
         if asked is None:
             raise ValueError(f"slot {slot} has no request")

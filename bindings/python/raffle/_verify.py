@@ -2,7 +2,7 @@
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from . import _core
-from ._api import _on_gpu
+from ._api import _on_gpu, _vocab
 from ._arrays import dtype_code, kind_of
 from ._more import REQUEST_FLAGS, Array, Floats, Integers, More, Report, report_make, requests_of
 
@@ -22,8 +22,10 @@ class Verified(NamedTuple):
     report: Optional[Report] = None  #: with logprobs: of each token, as tokens
 
 
-def _flat(rows: Any) -> Any:
+def _flat(rows: Any, name: str) -> Any:
     """[requests, each, vocab] as [drafts, vocab]."""
+    if rows is not None and not hasattr(rows, "shape"):
+        raise TypeError(f"{name} must be an array, not {type(rows)}")
     return rows.reshape(-1, rows.shape[-1]) if rows is not None and len(rows.shape) == 3 else rows
 
 
@@ -50,7 +52,7 @@ def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tup
     kind = kind_of(logits)
     given = logits
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
-    vocab = kind.shape(logits)[-1]
+    vocab = _vocab(kind, logits)
     if not hasattr(drafts, "shape"):
         raise TypeError(f"drafts must be an array, not {type(drafts)}")
     if first is None:
@@ -59,6 +61,8 @@ def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tup
         requests, each = (int(n) for n in drafts.shape)
         shape: Any = (requests, each + 1)
     else:
+        if not hasattr(first, "__len__") or getattr(first, "shape", None) == () or not len(first):
+            raise ValueError("first must have an entry for each request, and one more")
         requests, each = len(first) - 1, -1
         shape = (kind.shape(logits)[0],)
     if len(kind.shape(logits)) == 3:
@@ -66,9 +70,10 @@ def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tup
             raise ValueError(f"logits have shape {tuple(kind.shape(logits))}: must be {(*shape, vocab)}")
         logits = logits.reshape(-1, vocab)
     drafts = drafts.reshape(-1)
-    draft_probs = _flat(draft_probs)
+    draft_probs = _flat(draft_probs, "draft_probs")
     if draft_logits is not None:
-        draft_logits = kind.logits(_flat(draft_logits), code)[0]
+        draft_logits = _flat(draft_logits, "draft_logits")
+        draft_logits = kind_of(draft_logits).logits(draft_logits, code)[0]
     of_drafts, draft_flags = _draft_params(draft_params, flags, draft_logits)
     workspace = None
     rows = kind.shape(logits)[0]

@@ -51,6 +51,11 @@ def _chance(rows: int, device: torch.device, generator: Optional[torch.Generator
     return seed, offset.expand(rows).contiguous() if offset.shape[0] != rows else offset
 
 
+def _check_rows(values: torch.Tensor, name: str) -> None:
+    if values.ndim != 2:
+        raise ValueError(f"{name} has shape {tuple(values.shape)}: must be [rows, vocab]")
+
+
 def _filters(values: torch.Tensor, indices: Optional[torch.Tensor], filters: Dict[str, Any]) -> Dict[str, Any]:
     """Filters as numbers, or with an entry per result. flashinfer's tensors have one per row of `values`, and results that
     share a row share its filter."""
@@ -68,6 +73,12 @@ def _filters(values: torch.Tensor, indices: Optional[torch.Tensor], filters: Dic
 
 def _draw(values: torch.Tensor, probs: bool, indices: Optional[torch.Tensor], generator: Optional[torch.Generator], check_nan: bool,
           seed: Seed, offset: Seed, return_valid: bool, flags: int = 0, **filters: Any) -> Any:
+    _check_rows(values, "probs" if probs else "logits")
+    if indices is not None:
+        if not isinstance(indices, torch.Tensor):
+            raise TypeError(f"indices must be a tensor, not {type(indices)}")
+        if indices.ndim != 1 or (indices.shape[0] and not values.shape[0]):
+            raise ValueError(f"indices has shape {tuple(indices.shape)}: must be [results], each of a row of {tuple(values.shape)}")
     if check_nan and torch.isnan(values).any():
         raise ValueError(f"Input {'probs' if probs else 'logits'} contains NaN.")
     if values.dtype == torch.float64:
@@ -90,6 +101,7 @@ def _order(filter_apply_order: str) -> int:
 def softmax(logits: torch.Tensor, temperature: Optional[Union[torch.Tensor, float]] = None,
             enable_pdl: Optional[bool] = None) -> torch.Tensor:
     """float32 probabilities of logits / temperature. (Temperature 0 is one-hot here, not uniform.)"""
+    _check_rows(logits, "logits")
     if temperature is None:
         temperature = 1.0
     elif isinstance(temperature, torch.Tensor):
@@ -164,6 +176,7 @@ def top_k_top_p_sampling_from_probs(probs: torch.Tensor, top_k: Union[torch.Tens
 
 
 def _renorm(probs: torch.Tensor, dtype: torch.dtype, **filters: Any) -> torch.Tensor:
+    _check_rows(probs, "probs")
     if probs.dtype == torch.float64:
         probs = probs.float()
     out: torch.Tensor = _probs.softmax(probs, probs=True, out_dtype=dtype, **_filters(probs, None, filters))
@@ -186,6 +199,7 @@ top_k_renorm_prob = top_k_renorm_probs
 
 def top_k_mask_logits(logits: torch.Tensor, top_k: Union[torch.Tensor, int]) -> torch.Tensor:
     """Logits outside of the top_k best become -inf."""
+    _check_rows(logits, "logits")
     out: torch.Tensor = _probs.mask(logits, **_filters(logits, None, {"top_k": top_k}))
     return out
 
@@ -209,8 +223,8 @@ def chain_speculative_sampling(draft_probs: torch.Tensor, draft_token_ids: torch
     each = torch.arange(count, device=target.device)
     first_seeds = seeds if isinstance(seeds, torch.Tensor) else torch.arange(batch, device=target.device) + _wrap(int(seeds))
     all_positions = torch.as_tensor(positions, device=target.device).expand(batch)[:, None] + each
-    alone = _verify.verify(torch.stack([target[:, :-1], target[:, 1:]], 2).reshape(batch * count, 2, -1),
-                           draft_token_ids.reshape(-1, 1), draft_probs=drafts.reshape(batch * count, 1, -1),
+    alone = _verify.verify(torch.stack([target[:, :-1], target[:, 1:]], 2).reshape(batch * count, 2, target.shape[-1]),
+                           draft_token_ids.reshape(-1, 1), draft_probs=drafts.reshape(batch * count, 1, target.shape[-1]),
                            seed=first_seeds.repeat_interleave(count), position=all_positions.reshape(-1))
     emitted = done.accepted[:, None]
     judged = torch.where(each > emitted, alone.accepted.reshape(batch, count), (each < emitted).to(torch.int32))

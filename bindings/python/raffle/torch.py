@@ -89,33 +89,51 @@ def _mask_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any
     return logits.new_empty(logits.shape)
 
 
-def _tensor(logits: torch.Tensor, value: Optional[Number], dtype: torch.dtype) -> Optional[torch.Tensor]:
+def _tensor(logits: torch.Tensor, name: str, value: Optional[Number], dtype: torch.dtype) -> Optional[torch.Tensor]:
     """A parameter as a tensor on the logits' device; numbers become a fill, which neither copies nor waits."""
     rows = logits.shape[0] if logits.ndim == 2 else 1
     if value is None:
         return None
     if isinstance(value, torch.Tensor):
+        if value.is_complex() or (value.is_floating_point() and not dtype.is_floating_point):
+            raise TypeError(f"{name} has dtype {value.dtype}: must be {str(dtype)[6:]}")
         given: torch.Tensor = value if value.ndim else value.expand(rows)
         if given.dtype != dtype and dtype == torch.int32:
             given = given.clamp(-(2**31), 2**31 - 1)
         return given.to(logits.device, dtype, non_blocking=True).contiguous()
+    if not hasattr(value, "__float__" if dtype.is_floating_point else "__index__"):
+        raise TypeError(f"{name} must be {'a number' if dtype.is_floating_point else 'an integer'} or a tensor, not {type(value)}")
+    if dtype == torch.int32:  # beyond 32 bits means what the largest means
+        value = min(max(value, -(2**31)), 2**31 - 1)
+    elif not dtype.is_floating_point and not -(2**63) <= value < 2**63:  # otherwise left alone: a compiler may not know it yet
+        value = _wrap(int(value), name)
+    elif isinstance(value, int):
+        value = float(value) if dtype.is_floating_point else value
     return torch.full((rows,), value, dtype=dtype, device=logits.device)
 
 
-def _wrap(value: int) -> int:
+def _wrap(value: int, name: str = "seed") -> int:
     """A number of 64 bits as torch's int64 holds it."""
     if not -(2**63) <= value < 2**64:
-        raise ValueError(f"seed is {value}: must be within 64 bits")
+        raise ValueError(f"{name} is {value}: must be within 64 bits")
     return value - 2**64 if value >= 2**63 else value
 
 
-def _params(logits: torch.Tensor, temperature: Number, top_k: Number, top_p: Number, min_p: Number) -> Tuple[Any, ...]:
-    def unless(value: Number, default: float, dtype: torch.dtype) -> Any:
-        off = not isinstance(value, torch.Tensor) and value == default
-        return None if off else _tensor(logits, value, dtype)
+def _check(allow: Optional[torch.Tensor], flags: int) -> None:
+    """What torch would call a RuntimeError."""
+    if allow is not None and not isinstance(allow, torch.Tensor):
+        raise TypeError(f"allow must be a tensor, not {type(allow)}")
+    if not isinstance(flags, int):
+        raise TypeError(f"flags is {flags!r}: must be an integer")
 
-    return (unless(temperature, 1.0, torch.float32), unless(top_k, 0, torch.int32), unless(top_p, 1.0, torch.float32),
-            unless(min_p, 0.0, torch.float32))
+
+def _params(logits: torch.Tensor, temperature: Number, top_k: Number, top_p: Number, min_p: Number) -> Tuple[Any, ...]:
+    def unless(name: str, value: Number, default: float, dtype: torch.dtype) -> Any:
+        off = not isinstance(value, torch.Tensor) and value == default
+        return None if off else _tensor(logits, name, value, dtype)
+
+    return (unless("temperature", temperature, 1.0, torch.float32), unless("top_k", top_k, 0, torch.int32),
+            unless("top_p", top_p, 1.0, torch.float32), unless("min_p", min_p, 0.0, torch.float32))
 
 
 def sample(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, top_p: Number = 1.0, min_p: Number = 0.0,
@@ -133,7 +151,10 @@ def sample(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, t
     """
     if logprobs is not None and logprobs < 0:
         raise ValueError(f"logprobs is {logprobs}: must be 0 or more; softmax with log=True has those of all tokens")
+    _check(allow, flags)
     rows = logits.shape[0] if logits.ndim == 2 else 1
+    if isinstance(seed, float):
+        raise TypeError(f"seed is {seed}: must be an integer or a tensor")
     if seed is None:
         seeds = torch.randint(-(2**63), 2**63 - 1, (rows,), dtype=torch.int64, device=logits.device, generator=generator)
     elif isinstance(seed, torch.Tensor) and seed.ndim:
@@ -141,7 +162,7 @@ def sample(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, t
     else:  # one for the batch: each row its own, as in raffle.sample
         first = seed.to(logits.device) if isinstance(seed, torch.Tensor) else _wrap(int(seed))
         seeds = torch.arange(rows, dtype=torch.int64, device=logits.device) + first
-    positions = _tensor(logits, position, torch.int64)
+    positions = _tensor(logits, "position", position, torch.int64)
     params = _params(logits, temperature, top_k, top_p, min_p)
     if logprobs is None:
         token, row_flags = _sample(logits, *params, seeds, positions, allow, flags)
@@ -160,6 +181,7 @@ def softmax(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, 
     >>> raffle.torch.softmax(torch.zeros(1, 4))
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
+    _check(allow, flags)
     params = _params(logits, temperature, top_k, top_p, min_p)
     out: torch.Tensor = _softmax(logits, *params, allow, flags, log, out_dtype or logits.dtype)
     return out
@@ -173,5 +195,6 @@ def mask(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, top
     >>> raffle.torch.mask(torch.tensor([[1.0, 3.0, 2.0]]), top_k=2)
     tensor([[-inf, 3., 2.]])
     """
+    _check(allow, flags)
     out: torch.Tensor = _mask(logits, *_params(logits, temperature, top_k, top_p, min_p), allow, flags)
     return out

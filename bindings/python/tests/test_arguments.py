@@ -49,6 +49,18 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(allow=np.ones(8, bool)), ValueError, "allow must have two axes and 3 rows"),
     (dict(allow=np.ones((3, 0), np.int32)), ValueError, "allow has 0 words per row"),
     (dict(allow=np.ones((3, 4), np.int32)[:, ::2]), ValueError, "allow must be contiguous"),
+    (dict(temperature=10**400), ValueError, "temperature is an integer beyond what a float can hold"),
+    (dict(temperature=np.ones(3, ">f4")), TypeError, "temperature has elements of format '>f'"),
+    (dict(seed=np.ones(3, ">i8")), TypeError, "seed has elements of format '>q'"),
+    (dict(out=np.zeros(3, ">i4")), TypeError, "out has elements of format '>i'"),
+    (dict(out=np.zeros(3, np.int32)[::-1]), ValueError, "out must be contiguous"),
+    (dict(out=(np.zeros(3, np.int32),)), ValueError, "out has 1 entries: must be an array, or"),
+    (dict(flags=2**70), ValueError, "params.flags has unknown bits"),
+    (dict(threads=2**70), ValueError, "threads is 2147483647"),
+    (dict(stream=2**64), ValueError, "stream is 18446744073709551616: must be a CUDA stream's address"),
+    (dict(stream="a"), TypeError, "stream is 'a'"),
+    (dict(presence_penalty={1: 2.0}), TypeError, "presence_penalty is {1: 2.0}: must be a number"),
+    (dict(logprob_token_ids=[[1]] * 2), ValueError, "logprob_token_ids has 2 rows: the logits have 3"),
     (dict(out=np.zeros(3, np.int64)), TypeError, "out has dtype int64: must be int32"),
     (dict(out=np.zeros(4, np.int32)), ValueError, "out must have 3 rows"),
     (dict(out=np.zeros((3, 1), np.int32)), ValueError, "out must have 3 rows"),
@@ -202,3 +214,79 @@ def test_jax_is_never_told_stream_minus_one(monkeypatch):
     assert kind.logits(Far(), -1) == ("bridged", -1)
     assert kind.cast(Far(), "int32") == ("bridged", "int32")
     assert kind.beside(Far()) == "bridged" and kind.beside(None) is None
+
+
+ZERO_AXES = np.array(1.0, np.float32)
+
+
+@pytest.mark.parametrize("call, error, sentence", [
+    (lambda: raffle.sample(ZERO_AXES, banned_token_ids=[1]), ValueError, "logits have 0 axes"),
+    (lambda: raffle.sample(ZERO_AXES, logprobs=1), ValueError, "logits have 0 axes"),
+    (lambda: raffle.prepare(ZERO_AXES, seed=1, presence_penalty=1), ValueError, "logits have 0 axes"),
+    (lambda: raffle.explain(ZERO_AXES), ValueError, "logits have 0 axes"),
+    (lambda: raffle.softmax(ZERO_AXES), ValueError, "logits have 0 axes"),
+    (lambda: raffle.mask(ZERO_AXES), ValueError, "logits have 0 axes"),
+    (lambda: raffle.kept(ZERO_AXES), ValueError, "logits have 0 axes"),
+    (lambda: raffle.kept_list(ZERO_AXES, 1), ValueError, "logits have 0 axes"),
+    (lambda: raffle.verify(ZERO_AXES, np.zeros((1, 1), int)), ValueError, "logits have 0 axes"),
+    (lambda: raffle.pack_mask(np.array(True)), ValueError, "mask has 0 axes"),
+    (lambda: raffle.kept_list(GOOD, "x"), TypeError, "room is 'x'"),
+    (lambda: raffle.explain(GOOD, row=2**70), ValueError, "row is 9223372036854775807: the batch has 3"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=1), TypeError, "draft_logits must be an array"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_probs="x"), TypeError, "draft_probs must be an array"),
+    (lambda: raffle.verify(GOOD, np.zeros(2, int), first=[]), ValueError, "first must have an entry for each request, and one more"),
+    (lambda: raffle.verify(GOOD, np.zeros(2, int), first=5), ValueError, "first must have an entry"),
+    (lambda: raffle.Sampler(2**70), ValueError, "slots is 1180591620717411303424: must be at most 2147483647"),
+    (lambda: raffle.Sampler("x"), TypeError, "slots is 'x': must be an integer"),
+    (lambda: raffle.Sampler(1, vocab=8, history_max=None), TypeError, "history_max is None"),
+    (lambda: raffle.Sampler(1).get("x"), TypeError, "slot is 'x'"),
+    (lambda: raffle.sample(np.ma.masked_array(GOOD, GOOD == 0)), TypeError, "masked array"),
+])
+def test_of_every_function(call, error, sentence):
+    with pytest.raises(error, match=sentence):
+        call()
+
+
+def test_an_index_of_no_rows():
+    """Memory that is not there is not read: an array of no rows has none."""
+    for call in (raffle.sample, raffle.softmax, raffle.kept):
+        with pytest.raises(ValueError, match="index has entries, and the logits have no rows"):
+            call(np.zeros((0, 8), np.float32), index=[0])
+    assert raffle.sample(np.zeros((0, 8), np.float32), index=[]).shape == (0,)
+
+
+def test_no_rows():
+    empty = np.zeros((0, 8), np.float32)
+    token, flags, told = raffle.sample(empty, seed=[], return_flags=True, logprobs=2, logprob_token_ids=[1])
+    assert token.shape == flags.shape == told.rank.shape == (0,) and told.top_tokens.shape == (0, 2) and told.given_ranks.shape == (0, 1)
+    assert raffle.sample(empty, logprobs=-1)[1].all_logprobs.shape == raffle.softmax(empty).shape == raffle.mask(empty).shape == (0, 8)
+    assert raffle.kept(empty).shape == (0, 1) and raffle.kept_list(empty, 3)[0].shape == (0, 3)
+    assert raffle.prepare(empty, seed=1, advance=True)().shape == (0,)
+    assert raffle.verify(np.zeros((0, 3, 8), np.float32), np.zeros((0, 2), int)).tokens.shape == (0, 3)
+
+
+def test_strides_and_alignment():
+    """Rows in any order, masks too, and memory at odd addresses."""
+    rng = np.random.default_rng(1)
+    rows, mask = rng.normal(0, 3, (4, 100)).astype(np.float32), raffle.pack_mask(rng.random((4, 100)) < 0.3)
+    words = dict(seed=[1, 2, 3, 4])
+    wanted = raffle.sample(rows, allow=mask, **words).tolist()
+
+    def odd(array):
+        moved = np.frombuffer(bytearray(array.nbytes + 1), array.dtype, offset=1).reshape(array.shape)
+        moved[...] = array
+        return moved
+
+    out = odd(np.zeros(4, np.int32))
+    for given, bits in ((rows, mask), (rows[::-1].copy()[::-1], mask[::-1].copy()[::-1]),
+                        (np.repeat(rows, 3, 0)[::3], np.repeat(mask, 2, 0)[::2]), (odd(rows), odd(mask))):
+        assert raffle.sample(given, allow=bits, seed=odd(np.array([1, 2, 3, 4])), out=out).tolist() == wanted
+    one = np.broadcast_to(mask[0], mask.shape)  # one mask for all rows
+    assert raffle.sample(rows, allow=one, **words).tolist() == raffle.sample(rows, allow=np.repeat(mask[:1], 4, 0), **words).tolist()
+    with pytest.raises(TypeError, match="allow: a prepared call reads it in place"):
+        raffle.prepare(rows, allow=one, **words)
+    frozen = rows.copy()
+    frozen.flags.writeable = False
+    assert raffle.sample(frozen, allow=mask, **words).tolist() == wanted
+    with pytest.raises(ValueError, match="out is read-only"):
+        raffle.softmax(frozen, out=frozen)

@@ -204,3 +204,28 @@ def test_the_law_of_chains():
     assert (accepted >= emitted).all() and ((tokens >= 0).sum(1) == emitted + 1).all()
     bonus = tokens[emitted == 2, 2].numpy()
     assert np.abs(np.bincount(bonus, minlength=6) / len(bonus) - probs[4].numpy()).max() < 4.5 * np.sqrt(0.25 / len(bonus))
+
+
+def test_nothing_to_do():
+    """No rows, no drafts."""
+    empty = torch.zeros(0, 4)
+    assert flashinfer.sampling_from_logits(empty).shape == flashinfer.top_k_sampling_from_probs(empty, torch.zeros(0).int()).shape == (0,)
+    assert flashinfer.softmax(empty).shape == flashinfer.top_k_mask_logits(empty, 2).shape == (0, 4)
+    for batch, count in ((2, 0), (0, 2), (0, 0)):
+        tokens, accepted, emitted = flashinfer.chain_speculative_sampling(
+            torch.rand(batch, count, 4), torch.zeros(batch, count, dtype=torch.int32), torch.rand(batch, count + 1, 4), seed=1, offset=0)
+        assert tokens.shape == (batch, count + 1) and accepted.tolist() == emitted.tolist() == [0] * batch
+        assert ((tokens >= 0) & (tokens < 4)).all() or count
+
+
+def test_shapes():
+    for call in (lambda x: flashinfer.sampling_from_logits(x), lambda x: flashinfer.sampling_from_probs(x), lambda x: flashinfer.softmax(x),
+                 lambda x: flashinfer.top_p_renorm_probs(x, 0.5), lambda x: flashinfer.top_k_mask_logits(x, 1)):
+        for wrong in (torch.ones(4), torch.tensor(1.0), torch.ones(1, 2, 3)):
+            with pytest.raises(ValueError, match="must be .rows, vocab."):
+                call(wrong)
+    with pytest.raises(TypeError, match="indices must be a tensor"):
+        flashinfer.sampling_from_probs(PROBS, [0, 1])
+    for rows, indices in ((PROBS, torch.tensor(1)), (PROBS[:0], torch.tensor([0]))):
+        with pytest.raises(ValueError, match="indices has shape"):
+            flashinfer.top_k_sampling_from_probs(rows, 1, indices)

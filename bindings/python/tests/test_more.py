@@ -283,7 +283,7 @@ def test_histories_up_to_the_limit(logits):
     (dict(logprobs=1, logprobs_mode="raw"), ValueError, "logprobs_mode is 'raw': must be one of raw_logprobs"),
     (dict(logprob_token_ids=[[[1]]]), ValueError, "logprob_token_ids has 3 axes"),
     (dict(logprob_token_ids=[0.5]), TypeError, "logprob_token_ids has dtype float64"),
-    (dict(logprob_token_ids=[[1], [2]]), ValueError, "broadcast"),
+    (dict(logprob_token_ids=[[1], [2]]), ValueError, "logprob_token_ids has 2 rows: the logits have 6"),
     (dict(slot=[0] * 6, temperature=[1.0], banned_token_ids=[1]), ValueError, "a Sampler keeps it in slots"),
     (dict(repeat_penalty=1.1), TypeError, "no such parameter: repeat_penalty"),
 ])

@@ -60,6 +60,100 @@ def test_memory_that_is_gone(logits):
         raffle.sample(logits, seed=1)
 
 
+@pytest.mark.parametrize("change", [lambda t: t.untyped_storage().resize_(0), lambda t: t.resize_(64, 500000),
+                                    lambda t: t.set_(torch.zeros(64, 50000)), lambda t: setattr(t, "data", torch.zeros(64, 50000)),
+                                    lambda t: t.resize_(1, 1)], ids=["freed", "grown", "set_", "data", "shrunk"])
+def test_memory_that_goes_after_prepare(change):
+    """DLPack keeps a tensor, not its memory: a prepared call looks whether it is still there."""
+    logits = torch.zeros(64, 50000)
+    call = raffle.prepare(logits, seed=1)
+    call()
+    change(logits)
+    with pytest.raises(ValueError, match="logits: the array is not what it was at prepare"):
+        call()
+
+
+def test_outputs_that_go_after_prepare(logits):
+    out = torch.zeros(ROWS, dtype=torch.int32)
+    call = raffle.prepare(logits, seed=1, out=out)
+    call()
+    out.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="out: the array is not what it was"):
+        call()
+
+
+def test_memory_that_goes_of_a_torch_without_exchange_tables(logits):
+    """Older versions hand tensors over by __dlpack__, and tell where they are by data_ptr."""
+    class Old:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __dlpack_device__(self):
+            return self.inner.__dlpack_device__()
+
+        def __dlpack__(self, **words):
+            return self.inner.__dlpack__()
+
+        def data_ptr(self):
+            return self.inner.data_ptr()
+
+    given = logits.clone()
+    call = raffle.prepare(Old(given), seed=1)
+    assert list(call()) == raffle.sample(logits, seed=1).tolist()
+    given.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="logits: the array is not what it was"):
+        call()
+
+
+def test_a_view_that_negates(logits):
+    view = torch._neg_view(logits)
+    with pytest.raises(ValueError, match="resolve_neg"):
+        raffle.sample(view, seed=1)
+    assert raffle.sample(view.resolve_neg(), temperature=0).tolist() == (-logits).argmax(1).tolist()
+
+
+def test_no_rows():
+    """Tensors of no rows have no memory either."""
+    empty, none, zero = torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64), torch.zeros(0)
+    token, flags, told = raffle.sample(empty, zero, seed=none, position=none, return_flags=True, logprobs=2, logprob_token_ids=[1])
+    assert token.shape == flags.shape == told.rank.shape == (0,)
+    assert told.top_tokens.shape == (0, 2) and told.given_ranks.shape == (0, 1)
+    assert raffle.sample(empty, seed=1, logprobs=-1)[1].all_logprobs.shape == (0, 8)
+    assert raffle.torch.sample(empty).shape == (0,) and raffle.torch.sample(empty, logprobs=2)[1].top_tokens.shape == (0, 2)
+    assert raffle.torch.softmax(empty).shape == (0, 8)
+
+
+def test_errors_of_the_operators(logits):
+    """Those of raffle.sample, not torch's: nothing is rounded, nothing overflows."""
+    for words, error, sentence in ((dict(top_k=1.5), TypeError, "top_k must be an integer"),
+                                   (dict(top_k=torch.full((ROWS,), 1.5)), TypeError, "top_k has dtype torch.float32: must be int32"),
+                                   (dict(seed=1.5), TypeError, "seed is 1.5"), (dict(position=0.5), TypeError, "position must be an integer"),
+                                   (dict(position=2**64), ValueError, "position is 18446744073709551616"),
+                                   (dict(temperature="hot"), TypeError, "temperature must be a number"),
+                                   (dict(allow=np.ones((ROWS, VOCAB), bool)), TypeError, "allow must be a tensor"),
+                                   (dict(flags=0.5), TypeError, "flags is 0.5")):
+        with pytest.raises(error, match=sentence):
+            raffle.torch.sample(logits, **words)
+    assert raffle.torch.sample(logits, top_k=2**40, seed=1, position=2**64 - 1).tolist() == raffle.sample(
+        logits, top_k=2**40, seed=1, position=2**64 - 1).tolist()
+
+
+def test_other_dtypes(logits):
+    for call in (raffle.softmax, raffle.mask, raffle.torch.mask, raffle.sample):
+        with pytest.raises(TypeError, match="logits: dtype is float64, must be float32, float16 or bfloat16"):
+            call(logits.double())
+    half = logits.bfloat16()
+    bits = raffle.softmax(half.view(torch.int16), dtype="bfloat16")
+    assert torch.equal(bits.view(torch.bfloat16), raffle.softmax(half))
+
+
+def test_drafts_of_another_kind(logits):
+    target, drafts = logits[:3].reshape(1, 3, VOCAB), np.array([[5, 6]])
+    wanted = raffle.verify(target, drafts, seed=1, draft_logits=logits[3:])
+    assert raffle.verify(target, drafts, seed=1, draft_logits=logits[3:].numpy()).tokens.tolist() == wanted.tokens.tolist()
+    assert raffle.verify(target.numpy(), drafts, seed=1, draft_logits=logits[3:]).tokens.tolist() == wanted.tokens.tolist()
+
+
 def test_other_devices():
     with pytest.raises((ValueError, NotImplementedError, RuntimeError)):
         raffle.sample(torch.zeros(2, 8, device="meta"))
@@ -127,6 +221,21 @@ def test_compile(logits, backend):
         position = torch.full((ROWS,), position)
         for found, wanted in zip(compiled(logits, position), step(logits, position)):
             assert torch.equal(found, wanted)
+
+
+def test_numbers_do_not_compile_anew(logits):
+    """A step's number, a seed, a top_k: once the compiler has seen that they change, it knows the graph for all of them."""
+    compiled = []
+
+    def backend(graph, examples):
+        compiled.append(graph)
+        return graph.forward
+
+    step = torch.compile(lambda x, k, seed, position: raffle.torch.sample(x, 0.8, k, seed=seed, position=position), backend=backend,
+                         fullgraph=True)
+    for i in range(2, 12):
+        assert step(logits, i, i * 7, i * 3).tolist() == raffle.sample(logits, 0.8, i, seed=i * 7, position=i * 3).tolist()
+    assert len(compiled) <= 2
 
 
 def test_compile_draws_anew():
