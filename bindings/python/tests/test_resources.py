@@ -1,6 +1,10 @@
 """Leaks, threads, forks."""
 import gc
 import os
+import pathlib
+import re
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -226,6 +230,18 @@ def test_requests_that_change_while_they_are_drawn_for():
         turn += 1
     thread.join()
     assert not wrong and refused and set(refused) == {"these requests are being drawn for in another thread"}
+
+
+BENCH = pathlib.Path(__file__).resolve().parents[3] / "bench/python/bench.py"
+
+
+@pytest.mark.skipif(not BENCH.exists(), reason="not the project's tree")
+def test_the_price_of_a_call():
+    """Under 10 us of processor time for a plain call, under 3 us for a prepared one: the bench fails otherwise."""
+    done = subprocess.run([sys.executable, str(BENCH), "--quick", "--overhead-only"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for what, limit in (("sample", "10.0"), ("Sampler.sample", "10.0"), ("prepared", "3.0")):
+        assert re.search(rf"^numpy, {what} +[\d.]+ +[\d.]+ +{limit} *$", done.stdout, re.MULTILINE), done.stdout
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
