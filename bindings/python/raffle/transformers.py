@@ -5,7 +5,8 @@
     tokens = generate(model, input_ids, max_new_tokens=50, temperature=0.8, top_p=0.9, seed=[1, 2, 3])
 
 Any callable works that takes input_ids, attention_mask, past_key_values and use_cache, and returns an object with
-`logits` [batch, length, vocab] and `past_key_values`; transformers itself is not imported.
+`logits` [batch, length, vocab] and `past_key_values`; where it has a parameter position_ids, it is told those of padded rows.
+transformers itself is not imported.
 
 >>> import torch, types
 >>> from raffle.transformers import generate
@@ -16,7 +17,8 @@ Any callable works that takes input_ids, attention_mask, past_key_values and use
 tensor([[3, 4, 5, 6, 7],
         [7, 8, 9, 0, 1]])
 """
-from typing import Any, Optional, Sequence, Union
+import inspect
+from typing import Any, Dict, Optional, Sequence, Union
 
 import torch
 
@@ -33,12 +35,20 @@ def generate_step(logits: torch.Tensor, step: int, seed: Numbers, temperature: N
     return token.to(torch.int64)
 
 
+def _positions(model: Any, attention_mask: torch.Tensor) -> Dict[str, torch.Tensor]:
+    """Where each token of a padded row is in its text: models count from the first column, if not told."""
+    if "position_ids" not in inspect.signature(getattr(model, "forward", model)).parameters:
+        return {}
+    return {"position_ids": (attention_mask.long().cumsum(-1) - 1).clamp(min=0)}
+
+
 @torch.no_grad()
 def generate(model: Any, input_ids: torch.Tensor, max_new_tokens: int, *, temperature: Numbers = 1.0, top_k: Numbers = 0,
              top_p: Numbers = 1.0, min_p: Numbers = 0.0, seed: Optional[Numbers] = None,
              attention_mask: Optional[torch.Tensor] = None, eos_token_id: Optional[int] = None, pad_token_id: int = 0,
              first_position: int = 0) -> torch.Tensor:
-    """input_ids [batch, length] (padded on the left) with up to max_new_tokens more; a request that is done is padded.
+    """input_ids [batch, length] (padded on the left, which attention_mask then tells) with up to max_new_tokens more; a request that is
+    done is padded.
 
     seed: one number for the batch or one for each request; None: new ones. first_position: where a text that is
     continued had ended, so that it goes on as it would have.
@@ -46,12 +56,14 @@ def generate(model: Any, input_ids: torch.Tensor, max_new_tokens: int, *, temper
     batch = input_ids.shape[0]
     if seed is None:
         seed = torch.randint(0, 2**63 - 1, (batch,), dtype=torch.int64)
+    padded = attention_mask is not None
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
     done = torch.zeros(batch, dtype=torch.bool, device=input_ids.device)
     text, fresh, past = input_ids, input_ids, None
     for step in range(first_position, first_position + max_new_tokens):
-        answer = model(input_ids=fresh, attention_mask=attention_mask, past_key_values=past, use_cache=True)
+        words = {name: ids[:, -fresh.shape[1] :] for name, ids in (_positions(model, attention_mask) if padded else {}).items()}
+        answer = model(input_ids=fresh, attention_mask=attention_mask, past_key_values=past, use_cache=True, **words)
         past = answer.past_key_values
         token = generate_step(answer.logits[:, -1], step, seed, temperature, top_k, top_p, min_p)
         token = torch.where(done, pad_token_id, token)
