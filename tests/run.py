@@ -270,16 +270,26 @@ def step_emulate():
 def python_on_gpu(arch):
     """The tests of the Python package that need a GPU, with the torch that is here: nothing is installed."""
     if not arch:
+        python_without_gpu()
         return skip("cuda.python", "no GPU on this machine")
     status, said = execute([sys.executable, "-c", "import pytest, torch; assert torch.cuda.is_available(), 'torch sees no GPU'"])
     if status:
         return skip("cuda.python", said.strip().splitlines()[-1])
     build("build-cuda-test", "-DRAFFLE_PYTHON=ON", targets=["python_package"])
     started = time.time()
-    tests = [ROOT / "bindings/python/tests" / name for name in ("test_cuda.py", "test_far.py")]
+    tests = [ROOT / "bindings/python/tests" / name for name in ("test_cuda.py", "test_far.py", "test_torch.py", "test_flashinfer.py")]
     status, text = execute([sys.executable, "-m", "pytest", "-q", *tests],
                            env={"PYTHONPATH": str(ROOT / "build-cuda-test/python"), "PYTHONDONTWRITEBYTECODE": "1"})
     count_output("cuda.python", text, status == 0, time.time() - started)
+
+
+def python_without_gpu():
+    """The Python package with its CUDA parts: it compiles, and is imported where there is no driver."""
+    build("build-cuda-test", "-DRAFFLE_PYTHON=ON", targets=["python_package"])
+    started = time.time()
+    status, text = execute([python_environment(), "-m", "pytest", "-q", ROOT / "bindings/python/tests/test_package.py", "-k", "import"],
+                           env={"PYTHONPATH": str(ROOT / "build-cuda-test/python"), "PYTHONDONTWRITEBYTECODE": "1"})
+    count_output("cuda.python, import", text, status == 0, time.time() - started)
 
 
 def python_environment():
@@ -312,6 +322,22 @@ def step_python():
     status, text = execute([python, "-m", "pytest", "-q", ROOT / "bindings/python/tests"],
                            env={"RAFFLE_WHEEL": str(wheel), "PYTHONDONTWRITEBYTECODE": "1"})
     count_output("python", text, status == 0, time.time() - started)
+    python_with_torch(wheel)
+
+
+def python_with_torch(wheel):
+    """What needs torch, with the one that is here: nothing is installed, and the environment above has none."""
+    status, said = execute([sys.executable, "-c", "import numpy, pytest, torch"])
+    if status:
+        return skip("python.torch", said.strip().splitlines()[-1])
+    folder = ROOT / "build/wheel-torch"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.unpack_archive(wheel, folder, "zip")
+    started = time.time()
+    names = ("test_torch.py", "test_flashinfer.py", "test_transformers.py", "test_jax.py", "test_vectors.py", "test_package.py")
+    status, text = execute([sys.executable, "-m", "pytest", "-q", *(ROOT / "bindings/python/tests" / name for name in names)],
+                           env={"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"})
+    count_output("python.torch", text, status == 0, time.time() - started)
 
 
 STEPS = {"source": step_source, "release": step_release, "package": step_package, "asan": step_asan, "fuzz": step_fuzz,

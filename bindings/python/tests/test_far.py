@@ -100,6 +100,21 @@ def test_rows_of_their_own():
     same(raffle.sample(far(logits), **long), raffle.sample(logits, **long))  # more than what kernels carry
 
 
+def test_no_rows():
+    """Arrays of no rows, which have no memory; and an index that would read beyond them."""
+    empty, none = far(rows(0)), far(np.zeros(0, np.int64 if TORCH else np.uint64))
+    words = dict(temperature=far(np.zeros(0, np.float32)), seed=none, position=none)
+    assert near(raffle.sample(empty, **words)).shape == near(raffle.prepare(empty, **words)()).shape == (0,)
+    told = raffle.sample(empty, seed=1, logprobs=2, logprob_token_ids=[1])[1]
+    assert near(told.top_tokens).shape == (0, 2) and near(told.given_ranks).shape == (0, 1)
+    assert near(raffle.softmax(empty)).shape == (0, VOCAB) and near(raffle.sample(far(rows(2)), seed=1, index=[])).shape == (0,)
+    for index in ([0], far(np.zeros(1, np.int32))):
+        with pytest.raises(ValueError, match="index has entries, and the logits have no rows"):
+            raffle.sample(empty, seed=1, index=index)
+    with pytest.raises(ValueError, match="stream is 18446744073709551616"):
+        raffle.sample(far(rows(2)), seed=1, stream=2**64)
+
+
 @pytest.mark.parametrize("mode", ["raw_logprobs", "tempered_logprobs", "processed_logprobs"])
 def test_reports(mode):
     logits = rows(7)
