@@ -321,7 +321,7 @@ class Jax(Shaped):
                     importlib.import_module(name)
                 except ImportError:
                     continue
-                self._there = next((k for k in _kinds.values() if type(k) is kind), None) or kind()
+                self._there = _the(kind)
                 return self._there  # type: ignore[no-any-return]
             raise TypeError("JAX arrays on a GPU need torch or CuPy beside them, to make the outputs")
         return self._there  # type: ignore[no-any-return]
@@ -380,8 +380,14 @@ class Jax(Shaped):
         return self._jax.dlpack.from_dlpack(out)
 
 
-_kinds: Dict[type, Kind] = {}
+_kinds: Dict[type, Kind] = {}  # of the types of arrays that were seen
+_made: Dict[type, Kind] = {}
 _OTHER = Kind()
+
+
+def _the(kind: Any) -> Kind:
+    """The one of its class, also when threads ask for it at once: it has what is kept for later calls."""
+    return _made.get(kind) or _made.setdefault(kind, kind())
 
 
 def kind_of(logits: Any) -> Kind:
@@ -398,7 +404,8 @@ def _kind_find(logits: Any) -> Kind:
                                ("jax", "Array", Jax)):
         there = getattr(sys.modules.get(module), name, None)
         if there is not None and isinstance(logits, there):
-            made = next((k for k in _kinds.values() if type(k) is kind), None) or kind()
-            _kinds[type(logits)] = made
+            if len(_kinds) >= 64:  # of a program that makes types as it goes
+                _kinds.clear()
+            _kinds[type(logits)] = made = _the(kind)
             return made
     return _OTHER

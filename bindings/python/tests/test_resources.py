@@ -87,6 +87,41 @@ def test_no_leak_of_a_sampler():
     assert grows(call, CALLS // 5) < 2**20
 
 
+class Exporter:
+    """An array that speaks DLPack and nothing else."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __dlpack__(self, **words):
+        return self.inner.__dlpack__(**words)
+
+    def __dlpack_device__(self):
+        return self.inner.__dlpack_device__()
+
+
+def test_no_leak_of_the_other_functions():
+    logits, target, drafts = np.zeros((2, 16), np.float32), np.zeros((1, 2, 16), np.float32), np.array([[1]])
+    buffer, exporter, one_mask = memoryview(bytearray(64)).cast("f"), Exporter(logits), np.broadcast_to(np.full(1, -1, np.int32), (2, 1))
+    gone = np.zeros((2, 16), np.float32)
+    refused = raffle.prepare(gone, seed=1)
+    gone.resize((1, 1), refcheck=False)
+
+    def call():
+        raffle.softmax(exporter, top_k=3, out=logits, allow=one_mask)
+        raffle.mask(logits, return_flags=True)
+        raffle.kept_list(logits, 3, index=[0, 0])
+        raffle.verify(target, drafts, seed=1, logprobs=1)
+        raffle.sample(buffer, seed=1)
+        try:
+            refused()
+        except ValueError:
+            return
+        raise AssertionError("no error")
+
+    assert grows(call) < 2**20
+
+
 def test_no_leak_of_prepared_calls():
     logits, out = np.zeros((2, 16), np.float32), np.zeros(2, np.int32)
     assert grows(lambda: raffle.prepare(logits, seed=[1, 2], advance=True, out=out)()) < 2**20
@@ -149,6 +184,33 @@ def test_threads_that_share_everything():
     for thread in threads:
         thread.join()
     assert not wrong and not errors
+
+
+def test_threads_that_bring_types_of_their_own():
+    """Arrays of classes that raffle has not seen before, in several threads at once; they do not stay."""
+    from raffle import _arrays
+
+    rows = np.random.default_rng(0).normal(size=(2, 20)).astype(np.float32)
+    wanted, errors = raffle.sample(rows, seed=7).tolist(), []
+
+    def work():
+        try:
+            for _ in range(500):
+                assert raffle.sample(rows.view(type("Own", (np.ndarray,), {})), seed=7).tolist() == wanted
+        except BaseException as error:  # noqa: BLE001 - told by the assertion below
+            errors.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not errors and len(_arrays._kinds) <= 64 + 8
 
 
 def test_the_lock_is_released():
