@@ -324,6 +324,68 @@ def test_operators_with_logprobs(logits):
                 assert one is other is None or torch.equal(one.cpu(), other)
 
 
+def test_operators_of_rows(logits):
+    """softmax and mask, compiled and in a graph."""
+    gpu = logits.cuda()
+    wanted = raffle.softmax(logits, 0.7, top_k=9), raffle.mask(logits, top_p=0.8)
+
+    def step(x):
+        return raffle.torch.softmax(x, 0.7, top_k=9), raffle.torch.mask(x, top_p=0.8)
+
+    for mode in ("default", "reduce-overhead"):
+        compiled = torch.compile(step, mode=mode, fullgraph=True)
+        for _ in range(4):
+            assert all(torch.equal(one.cpu(), other) for one, other in zip(compiled(gpu), wanted)), mode
+    step(gpu)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step(gpu)
+    for seed in range(3):
+        gpu.copy_(rows(seed=seed))
+        graph.replay()
+        assert torch.equal(found[0].cpu(), raffle.softmax(rows(seed=seed), 0.7, top_k=9))
+        assert torch.equal(found[1].cpu(), raffle.mask(rows(seed=seed), top_p=0.8))
+
+
+def test_flashinfer_in_a_graph(logits):
+    """Seeds and offsets of each row are read at every replay; without them each replay draws anew."""
+    from raffle import flashinfer
+
+    gpu, seeds = logits.cuda(), torch.arange(ROWS, device="cuda")
+    offsets, flat = torch.zeros(ROWS, dtype=torch.int64, device="cuda"), torch.ones(16, 10000, device="cuda")
+
+    def step():
+        return (flashinfer.top_k_top_p_sampling_from_logits(gpu, 40, 0.9, seed=seeds, offset=offsets), flashinfer.sampling_from_logits(flat))
+
+    step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn, anew = step()
+    seen = set()
+    for number in range(5):
+        offsets.fill_(number)
+        graph.replay()
+        assert drawn.tolist() == flashinfer.top_k_top_p_sampling_from_logits(
+            logits, 40, 0.9, seed=torch.arange(ROWS), offset=torch.full((ROWS,), number)).tolist()
+        seen.add(tuple(anew.tolist()))
+    assert len(seen) == 5
+
+
+def test_memory_that_goes_after_prepare(logits):
+    gpu = logits.cuda()
+    call = raffle.prepare(gpu, seed=1)
+    assert call().tolist() == raffle.sample(logits, seed=1).tolist()
+    gpu.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="logits: the array is not what it was at prepare"):
+        call()
+
+
+def test_no_rows():
+    empty = torch.zeros(0, VOCAB, device="cuda")
+    assert raffle.torch.sample(empty).shape == raffle.sample(empty, seed=torch.zeros(0, dtype=torch.int64, device="cuda")).shape == (0,)
+    assert raffle.torch.softmax(empty).shape == (0, VOCAB)
+
+
 def test_memory_of_another_stream(logits):
     """Requests and workspace of a call on a stream that is not the current one belong to that stream."""
     gpu = logits.cuda()

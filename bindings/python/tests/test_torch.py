@@ -210,11 +210,11 @@ def test_opcheck(logits):
     torch.library.opcheck(torch.ops.raffle.mask.default, (logits, None, None, None, None, None, 0), test_utils=tests)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_compile(logits, backend):
     def step(logits, position):
         tokens = raffle.torch.sample(logits * 2, temperature=0.8, top_k=50, seed=3, position=position)
-        return tokens + 1, raffle.torch.softmax(logits, top_p=0.9).sum()
+        return tokens + 1, raffle.torch.softmax(logits, top_p=0.9) * 2, raffle.torch.mask(logits, min_p=0.1)
 
     compiled = torch.compile(step, backend=backend, fullgraph=True)
     for position in range(3):
