@@ -215,6 +215,11 @@ def chain_speculative_sampling(draft_probs: torch.Tensor, draft_token_ids: torch
     raffle verifies logits: the target's probabilities go in as their logarithms, rounded to float32 (a relative error
     of 1e-7), and torch's logarithm decides the last bit. With logits at hand, raffle.verify is exact and quicker.
     """
+    for name, value, axes in (("draft_probs", draft_probs, 3), ("draft_token_ids", draft_token_ids, 2), ("target_probs", target_probs, 3)):
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} must be a tensor, not {type(value)}")
+        if value.ndim != axes:
+            raise ValueError(f"{name} has shape {tuple(value.shape)}: must have {axes} axes")
     batch, count = draft_token_ids.shape
     seeds, positions = _chance(batch, target_probs.device, generator, seed, offset)
     target, drafts = target_probs.float().log(), draft_probs.float().contiguous()

@@ -101,7 +101,9 @@ def _tensor(logits: torch.Tensor, name: str, value: Optional[Number], dtype: tor
         if given.dtype != dtype and dtype == torch.int32:
             given = given.clamp(-(2**31), 2**31 - 1)
         return given.to(logits.device, dtype, non_blocking=True).contiguous()
-    if not hasattr(value, "__float__" if dtype.is_floating_point else "__index__"):
+    method = "__float__" if dtype.is_floating_point else "__index__"
+    if not isinstance(value, (int, float) if dtype.is_floating_point else int) and (  # a compiler's own numbers are of these types
+            not hasattr(value, method) or getattr(value, "shape", ()) != ()):
         raise TypeError(f"{name} must be {'a number' if dtype.is_floating_point else 'an integer'} or a tensor, not {type(value)}")
     if dtype == torch.int32:  # beyond 32 bits means what the largest means
         value = min(max(value, -(2**31)), 2**31 - 1)

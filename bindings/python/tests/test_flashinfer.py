@@ -224,6 +224,10 @@ def test_shapes():
         for wrong in (torch.ones(4), torch.tensor(1.0), torch.ones(1, 2, 3)):
             with pytest.raises(ValueError, match="must be .rows, vocab."):
                 call(wrong)
+    with pytest.raises(TypeError, match="target_probs must be a tensor"):
+        flashinfer.chain_speculative_sampling(torch.rand(1, 1, 4), torch.zeros(1, 1).int(), None)
+    with pytest.raises(ValueError, match="draft_probs has shape .2, 4.: must have 3 axes"):
+        flashinfer.chain_speculative_sampling(PROBS, torch.zeros(1, 2).int(), torch.rand(1, 3, 4))
     with pytest.raises(TypeError, match="indices must be a tensor"):
         flashinfer.sampling_from_probs(PROBS, [0, 1])
     for rows, indices in ((PROBS, torch.tensor(1)), (PROBS[:0], torch.tensor([0]))):

@@ -128,6 +128,7 @@ def test_errors_of_the_operators(logits):
     for words, error, sentence in ((dict(top_k=1.5), TypeError, "top_k must be an integer"),
                                    (dict(top_k=torch.full((ROWS,), 1.5)), TypeError, "top_k has dtype torch.float32: must be int32"),
                                    (dict(seed=1.5), TypeError, "seed is 1.5"), (dict(position=0.5), TypeError, "position must be an integer"),
+                                   (dict(position=np.zeros(ROWS, bool)), TypeError, "position must be an integer or a tensor"),
                                    (dict(position=2**64), ValueError, "position is 18446744073709551616"),
                                    (dict(temperature="hot"), TypeError, "temperature must be a number"),
                                    (dict(allow=np.ones((ROWS, VOCAB), bool)), TypeError, "allow must be a tensor"),
