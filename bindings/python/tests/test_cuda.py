@@ -492,13 +492,6 @@ def test_jax(logits):
     assert isinstance(sampler.sample(gpu), jax.Array) and sampler.history(0)[1] == [raffle.sample(logits[:1], seed=0).item()]
 
 
-def test_what_is_not_on_a_gpu_yet(logits):
-    """Refused with a sentence."""
-    gpu = logits.cuda()
-    with pytest.raises(ValueError, match="CUDA"):
-        raffle.verify(gpu.reshape(1, ROWS, VOCAB), torch.zeros(1, ROWS - 1, dtype=torch.int32, device="cuda"), logprobs=1)
-
-
 def test_rows_of_probabilities(logits):
     gpu = logits.cuda()
     why = unsupported(lambda: raffle.softmax(gpu))

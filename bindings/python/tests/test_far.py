@@ -44,6 +44,8 @@ def said(count, seed, vocab=VOCAB):
 def same(found, wanted):
     """Equal, to the bit."""
     found, wanted = near(found), np.asarray(wanted)
+    if TORCH and wanted.dtype == np.uint32:  # torch has few functions for it: flags are int32 there
+        wanted = wanted.view(np.int32)
     assert found.dtype == wanted.dtype and found.shape == wanted.shape
     bits = found.view(np.int32) == wanted.view(np.int32)
     assert bits.all(), (np.argwhere(~bits)[:5], found[~bits][:5], wanted[~bits][:5])
