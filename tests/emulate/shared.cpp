@@ -23,7 +23,6 @@ enum { RUBBISH = 0xcb };
 struct range { size_t first, bytes; }; /* inside the thread-local memory */
 
 struct segment {
-    char *at; /* of the host thread that asks */
     size_t bytes;
     size_t bias; /* what is added to addresses of symbols */
     std::string file;
@@ -38,7 +37,7 @@ int segment_find(dl_phdr_info *info, size_t, void *given) {
         own |= part.p_type == PT_LOAD && (size_t)segment_find - info->dlpi_addr - part.p_vaddr < part.p_memsz;
         if (part.p_type == PT_TLS) bytes = part.p_memsz;
     }
-    if (own) *to = {(char *)info->dlpi_tls_data, bytes, info->dlpi_addr, *info->dlpi_name ? info->dlpi_name : "/proc/self/exe"};
+    if (own) *to = {bytes, info->dlpi_addr, *info->dlpi_name ? info->dlpi_name : "/proc/self/exe"};
     return own;
 }
 
@@ -73,9 +72,14 @@ struct symbols {
     }
 };
 
+const symbols &all_symbols() {
+    static const symbols all;
+    return all;
+}
+
 /* The variables of a kernel: of _Z6kernelv they are _ZZ6kernelvE... */
 const std::vector<range> &ranges_of(const void *kernel) {
-    static const symbols all;
+    const symbols &all = all_symbols();
     static std::map<const void *, std::vector<range>> known;
     auto place = known.emplace(kernel, std::vector<range>());
     std::vector<range> &list = place.first->second;
@@ -89,7 +93,16 @@ const std::vector<range> &ranges_of(const void *kernel) {
 
 } // namespace
 
-char *shared_base() { return own_segment().at; }
+/* Where the thread-local memory of the host thread that asks begins: by a variable in it. (The loader does not tell it of
+ * libraries that were loaded late, as those of Python are.) */
+char *shared_base() {
+    static const size_t before = [] {
+        const auto own = all_symbols().variable.find("shared");
+        if (own == all_symbols().variable.end()) die("this program has no symbols: the emulation needs them");
+        return own->second.first;
+    }();
+    return (char *)shared - before;
+}
 
 bool is_shared(const void *p) {
     static const size_t bytes = own_segment().bytes;
