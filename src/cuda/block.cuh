@@ -8,7 +8,7 @@
 enum { WARP = 32, BLOCK_THREADS = 256, BLOCK_WARPS = BLOCK_THREADS / WARP };
 #define ALL_LANES 0xffffffffu
 
-__device__ __forceinline__ uint32_t warp_max(uint32_t x) {
+template <class integer> __device__ __forceinline__ integer warp_largest(integer x) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(ALL_LANES, x);
 #else
@@ -16,15 +16,8 @@ __device__ __forceinline__ uint32_t warp_max(uint32_t x) {
     return x;
 #endif
 }
-
-__device__ __forceinline__ int32_t warp_most(int32_t x) { /* signed */
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(ALL_LANES, x);
-#else
-    for (int step = 16; step; step >>= 1) x = max(x, __shfl_xor_sync(ALL_LANES, x, step));
-    return x;
-#endif
-}
+__device__ __forceinline__ uint32_t warp_max(uint32_t x) { return warp_largest(x); }
+__device__ __forceinline__ int32_t warp_most(int32_t x) { return warp_largest(x); } /* signed */
 
 __device__ __forceinline__ uint32_t warp_add(uint32_t x) {
 #if __CUDA_ARCH__ >= 800

@@ -346,15 +346,9 @@ __device__ __forceinline__ void row_decide(const write_args &a, cluster_space *s
 
 /* ---- write ------------------------------------------------------------------------------------------------ */
 
-template <class pair> __device__ __forceinline__ uint32_t pair_bits(pair p) {
-    uint32_t bits;
-    memcpy(&bits, &p, sizeof bits);
-    return bits;
-}
-
 /* Eight values of a lane to their places in a group, of which `left` tokens are in the row. */
 template <int dtype> __device__ __forceinline__ uint32_t pair_make(float a, float b) {
-    return dtype == RAFFLE_F16 ? pair_bits(__floats2half2_rn(a, b)) : pair_bits(__floats2bfloat162_rn(a, b));
+    return dtype == RAFFLE_F16 ? bits_of_pair(__floats2half2_rn(a, b)) : bits_of_pair(__floats2bfloat162_rn(a, b));
 }
 template <int dtype> __device__ __forceinline__ void lane_write(char *to, int left, const float y[LANE_TOKENS]) {
     const int lane = threadIdx.x % WARP;
