@@ -129,4 +129,16 @@ static inline int64_t pick_history(test_random *r, int64_t vocab, int32_t *token
     return random_below(r, length + 1);
 }
 
+/* Whether a row's request looks at its history. */
+static inline int extra_looks_back(const raffle_extra *e) {
+    return (e->repetition != 0.0f && e->repetition != 1.0f) || e->frequency != 0.0f || e->presence != 0.0f || e->no_repeat_ngram ||
+           e->dry_multiplier != 0.0f || e->min_tokens || e->bad_words_count;
+}
+
+/* Makes of a slot one whose history is not what its calls asked for. */
+static inline void history_lose(const raffle_state *state, int64_t slot) {
+    const size_t bytes = raffle_state_bytes(state) / (size_t)state->slots;
+    ((uint32_t *)(void *)((char *)state->memory + (size_t)slot * bytes))[3] |= 1u;
+}
+
 #endif

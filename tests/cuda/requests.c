@@ -671,12 +671,9 @@ TEST(lost_histories) {
         static outputs o;
         mixture_make(&m, &r, some_wishes(&r), 1 + random_below(&r, 900), 16, (int)random_below(&r, 3), 0);
         for (int64_t row = 0; row < m.b.rows; ++row) {
-            const raffle_extra *e = &m.b.extra[row];
-            const int looks = (e->repetition != 0.0f && e->repetition != 1.0f) || e->frequency != 0.0f || e->presence != 0.0f ||
-                              e->no_repeat_ngram || e->dry_multiplier != 0.0f || e->min_tokens || e->bad_words_count;
             if (random_below(&r, 2)) continue;
-            ((uint32_t *)((char *)m.p.state.memory + (size_t)row * (raffle_state_bytes(&m.p.state) / (size_t)m.b.rows)))[3] |= 1u;
-            if (looks) m.b.wanted[row].row_flags |= RAFFLE_ROW_STATE;
+            history_lose(&m.p.state, row);
+            if (extra_looks_back(&m.b.extra[row])) m.b.wanted[row].row_flags |= RAFFLE_ROW_STATE;
         }
         batch_send(&s, &m.b, 0);
         runner_gpu own = gpu_open(m.b.dtype, m.b.vocab, m.b.rows, HISTORY_MAX);

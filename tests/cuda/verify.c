@@ -416,11 +416,6 @@ TEST(graph_replays) {
 
 /* ---- what only the GPU sees of records and histories ---- */
 
-static int looks_back(const raffle_extra *e) {
-    return (e->repetition != 0.0f && e->repetition != 1.0f) || e->frequency != 0.0f || e->presence != 0.0f || e->no_repeat_ngram ||
-           e->dry_multiplier != 0.0f || e->min_tokens || e->bad_words_count;
-}
-
 /* Draft `i` of a request is not used, as if there were none, and its row says so. */
 static void expect_unused(draft_batch *b, int64_t request) {
     const float t = b->target.temperature[request];
@@ -440,10 +435,6 @@ static void expect_refused(draft_batch *b, int64_t request) {
     w->last = RAFFLE_NO_TOKEN;
     for (int64_t i = 0; i <= b->first[request + 1] - b->first[request]; ++i)
         w->token[i] = RAFFLE_NO_TOKEN, w->path[i] = -1, w->row_flags[i] = i ? 0 : RAFFLE_ROW_ARGUMENT;
-}
-
-static void lose_history(draft_batch *b, int64_t slot) {
-    ((uint32_t *)((char *)b->state.memory + (size_t)slot * (raffle_state_bytes(&b->state) / (size_t)b->state.slots)))[3] |= 1u;
 }
 
 TEST(wrong_records) {
@@ -475,9 +466,9 @@ TEST(lost_histories) {
         draft_batch *b = draft_batch_make(&r, kind, RAFFLE_REJECTION, 600, PICK_COUNTS | PICK_NGRAM | PICK_BIAS);
         for (int64_t q = 0; q < b->requests; ++q) {
             if (random_below(&r, 2)) continue;
-            lose_history(b, q);
-            if (kind == DRAFT_LOGITS && looks_back(&b->draft.extra[q])) expect_unused(b, q);
-            if (looks_back(&b->target.extra[q]))
+            history_lose(&b->state, q);
+            if (kind == DRAFT_LOGITS && extra_looks_back(&b->draft.extra[q])) expect_unused(b, q);
+            if (extra_looks_back(&b->target.extra[q]))
                 for (int n = 0; n <= b->wanted[q].accepted; ++n) b->wanted[q].row_flags[n] |= RAFFLE_ROW_STATE;
         }
         check_batch(b);
