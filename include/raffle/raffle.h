@@ -121,7 +121,7 @@ typedef struct raffle_plan_desc {
     int64_t history_max; /* the largest history_max of a raffle_state that calls will use; 0: none */
 } raffle_plan_desc;
 
-/* CUDA: raffle_verify with extra, state or a report is RAFFLE_E_UNSUPPORTED so far. Both are for logits. */
+/* Both are for plans of logits. */
 #define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 8 bytes a token, on CUDA by 4.25 for
                                 each of rows_max rows */
 #define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report; CUDA: the workspace grows by 24 bytes a row and group of 256 tokens */
