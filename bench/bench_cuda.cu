@@ -1,6 +1,6 @@
 /* bench_cuda.cu - raffle_sample on a GPU: every route against the time it takes to read the logits once.
  *
- *   bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N] [--route NAME]
+ *   bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N] [--rows N] [--route NAME]
  *
  * Each figure is the median over graph replays. A graph holds one call per input; cold inputs together are
  * several times the L2, a warm graph calls one input again and again. floor = bytes / copy bandwidth of this run. */
@@ -161,10 +161,11 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; ++i) {
         if (!strcmp(argv[i], "--quick")) all_rows = {1, 8, 32, 128, 512}, vocabs = {128256};
         else if (!strcmp(argv[i], "--csv") && i + 1 < argc) csv_name = argv[++i];
+        else if (!strcmp(argv[i], "--rows") && i + 1 < argc) all_rows = {atoll(argv[++i])};
         else if (!strcmp(argv[i], "--vocab") && i + 1 < argc) vocabs = {atoll(argv[++i])};
         else if (!strcmp(argv[i], "--dtype") && i + 1 < argc) dtypes = {!strcmp(argv[++i], "f32") ? RAFFLE_F32 : RAFFLE_BF16};
         else if (!strcmp(argv[i], "--route") && i + 1 < argc) only = argv[++i];
-        else return fprintf(stderr, "usage: bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N] [--route NAME]\n"), 2;
+        else return fprintf(stderr, "usage: bench_cuda [--quick] [--csv FILE] [--dtype bf16|f32] [--vocab N] [--rows N] [--route NAME]\n"), 2;
     }
     char why[112];
     if (!raffle_cuda_available(why, sizeof why)) return printf("skipped: %s\n", why), 0;

@@ -448,7 +448,6 @@ __device__ __forceinline__ void row_write(const write_args &a, const cluster_par
 template <class type>
 __global__ void __launch_bounds__(CLUSTER_WARPS * WARP, 3) cluster_kernel(const __grid_constant__ write_args a, const int per) {
 #if __CUDA_ARCH__ >= 900
-    enum { WEIGHED = 1, DECIDED = 2 }; /* barriers of the block; 0 is __syncthreads */
     extern __shared__ float4 shared[]; /* cluster_memory */
     __shared__ cluster_space s;
     const cluster_part p = part_of(a, per, shared);
@@ -474,17 +473,12 @@ __global__ void __launch_bounds__(CLUSTER_WARPS * WARP, 3) cluster_kernel(const 
     uint32_t rare = ~0u;
     if (asked) barrier_wait(&s.landed[warp]);
     if (asked && s.row.plain) rare = groups_weigh<type>(a, p, s.row.by);
+    __syncwarp(); /* lanes of rare groups store where others have stored */
     if (rare) groups_rare<type>(a, p, s.row, rare);
     cluster_wait(); /* the barriers of all blocks are made */
-    if (warp == 0) {
-        named_sync(WEIGHED, blockDim.x);
-        row_decide(a, &s, p.first, max(0, min(of_block, a.groups - p.first)), p.note, row);
-        named_arrive(DECIDED, blockDim.x);
-        __syncwarp();
-    } else {
-        named_arrive(WEIGHED, blockDim.x);
-        named_sync(DECIDED, blockDim.x);
-    }
+    __syncthreads();
+    if (warp == 0) row_decide(a, &s, p.first, max(0, min(of_block, a.groups - p.first)), p.note, row);
+    __syncthreads();
     row_write(a, p, s.verdict, s.row.greedy, row);
 #endif
 }

@@ -109,14 +109,6 @@ __device__ __forceinline__ int cluster_id() {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" : : : "memory"); }
 
-/* Barriers of a block by number: `count` threads in all arrive, or arrive and wait. */
-__device__ __forceinline__ void named_sync(int number, uint32_t count) {
-    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(count) : "memory");
-}
-__device__ __forceinline__ void named_arrive(int number, uint32_t count) {
-    asm volatile("bar.arrive %0, %1;" : : "r"(number), "r"(count) : "memory");
-}
-
 /* A barrier that completes when one thread has said how many bytes it expects, and they have come. */
 __device__ __forceinline__ void barrier_make(uint64_t *barrier) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(shared_address(barrier)) : "memory");

@@ -21,7 +21,7 @@ const char *const meeting_name[] = {
     "__syncwarp", "__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync",
     "__all_sync", "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
     "__reduce_and_sync", "__reduce_or_sync", "__reduce_xor_sync", "__match_any_sync", "__match_all_sync",
-    "__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count", "cluster_wait", "named_sync", "barrier_wait"};
+    "__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count", "cluster_wait", "barrier_wait"};
 
 cuda_block *self; /* the block that runs */
 
@@ -283,7 +283,6 @@ void block_run(cuda_block *block, const std::function<void()> &body) {
     block->arrived = 0;
     block->ready = 0;
     block->met = false;
-    memset(block->named, 0, sizeof block->named);
     block->now = -1;
     block->mixed = seed && chance(2);
     for (int i = 0; i < block->warps; ++i) {

@@ -23,13 +23,11 @@ struct cuda_thread {
     uint3 index;
     bool returned, waits;
     place at;
-    uint64_t on; /* a barrier's number or address, the round of the cluster's barrier */
+    uint64_t on; /* a barrier's address, the round of the cluster's barrier */
     bool arrived; /* at the cluster's barrier, and has not waited since */
     bool unknown; /* has made barriers that others may not know of */
     uint64_t round; /* of the cluster's barrier, when it arrived */
 };
-
-struct named_barrier { uint32_t count, arrived; };
 
 struct cuda_warp {
     uint32_t ready;   /* lanes that can go on, as bits */
@@ -49,7 +47,6 @@ struct cuda_block {
     int threads, warps;
     int live, arrived; /* threads that have not returned, wait at the barrier */
     int now;           /* the thread that runs */
-    named_barrier named[16];
     fiber host;
     char *stacks;
     const std::function<void()> *body;

@@ -10,7 +10,7 @@
 namespace emulate {
 namespace {
 
-enum { BARRIER_MADE = 0x6d62, NAMED_MAX = 15 };
+enum { BARRIER_MADE = 0x6d62 };
 
 struct barrier { /* in its eight bytes of shared memory */
     uint16_t made;
@@ -49,22 +49,6 @@ void send(const flight &what, barrier *to) {
     to->bytes -= (int32_t)what.bytes;
     flights.push_back(what);
     if (to->told && !to->bytes) what.block->parked = false;
-}
-
-void named_come(int number, uint32_t count, bool waits, const char *file, int line) {
-    cuda_block &own = running();
-    if (number < 1 || number > NAMED_MAX) die("%s:%d: there is no barrier %d of a block", file, line, number);
-    named_barrier &n = own.named[number];
-    if (!count || count % warpSize || count > (uint32_t)own.threads) die("%s:%d: a barrier for %u threads", file, line, count);
-    if (n.arrived && n.count != count) die("%s:%d: barrier %d is for %u threads, and for %u", file, line, number, n.count, count);
-    n.count = count;
-    if (++n.arrived < count) return waits ? wait_here(MEET_NAMED, (uint64_t)number, file, line) : pause();
-    n.arrived = 0;
-    for (int i = 0; i < own.threads; ++i) {
-        const cuda_thread &t = own.thread[i];
-        if (t.waits && t.at.what == MEET_NAMED && t.on == (uint64_t)number) make_ready(i);
-    }
-    pause();
 }
 
 bool barrier_over(barrier *b) {
@@ -129,9 +113,6 @@ void cluster_wait(const char *file, int line) {
     t.arrived = false;
     running().met = true;
 }
-
-void named_sync(int number, uint32_t count, const char *file, int line) { named_come(number, count, true, file, line); }
-void named_arrive(int number, uint32_t count, const char *file, int line) { named_come(number, count, false, file, line); }
 
 void barrier_make(uint64_t *p) {
     if (!is_shared(p) || (size_t)p % sizeof *p) die("a barrier has to be in shared memory, aligned to 8 bytes");

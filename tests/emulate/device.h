@@ -91,7 +91,7 @@ template <class type> struct same { typedef type as; };
 enum meeting {
     MEET_SYNC, MEET_SHFL, MEET_SHFL_UP, MEET_SHFL_DOWN, MEET_SHFL_XOR, MEET_BALLOT, MEET_ANY, MEET_ALL, MEET_ADD, MEET_MIN,
     MEET_MAX, MEET_MIN_SIGNED, MEET_MAX_SIGNED, MEET_AND, MEET_OR, MEET_XOR, MEET_MATCH_ANY, MEET_MATCH_ALL,
-    MEET_BLOCK, MEET_BLOCK_OR, MEET_BLOCK_AND, MEET_BLOCK_COUNT, MEET_CLUSTER, MEET_NAMED, MEET_BARRIER
+    MEET_BLOCK, MEET_BLOCK_OR, MEET_BLOCK_AND, MEET_BLOCK_COUNT, MEET_CLUSTER, MEET_BARRIER
 };
 
 /* Waits for the lanes of `mask` to come to the same line with the same mask. */
@@ -171,8 +171,6 @@ int cluster_blocks();
 int cluster_id();
 void cluster_arrive(EMULATE_LINE);
 void cluster_wait(EMULATE_LINE);
-void named_sync(int number, uint32_t count, EMULATE_LINE);
-void named_arrive(int number, uint32_t count, EMULATE_LINE);
 void barrier_make(uint64_t *barrier);
 void barriers_made();
 void barrier_expect(uint64_t *barrier, uint32_t bytes);
