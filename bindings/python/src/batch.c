@@ -259,9 +259,9 @@ static void *upload_place(const batch *b, int which) {
 }
 
 /* Values that the host has are checked here: the library cannot look at device memory, and would flag their rows. */
-static int host_values_check(const batch *b, const param *p, int is_temperature) {
+static int host_values_check(const batch *b, const param *p, int64_t entries, int is_temperature) {
     if (!p->data || p->on_gpu) return 0;
-    if ((p->scalar ? b->slots : p->count) > b->plan->desc.rows_max) {
+    if ((p->scalar ? entries : p->count) > b->plan->desc.rows_max) {
         PyErr_Format(PyExc_ValueError, "%s: with more slots than rows, parameters must be arrays on the GPU", p->name);
         return -1;
     }
@@ -281,7 +281,7 @@ static int host_values_check(const batch *b, const param *p, int is_temperature)
 static int params_on_gpu(batch *b, int owned) {
     for (int i = 0; i < PARAM_COUNT && !owned; ++i) {
         const param *p = &b->param[i];
-        if (host_values_check(b, p, i == PARAM_TEMPERATURE)) return -1;
+        if (host_values_check(b, p, b->slots, i == PARAM_TEMPERATURE)) return -1;
         params_point(b, i, !p->data || p->on_gpu ? p->data : upload_place(b, i));
     }
     b->params.slot = !b->slot.data || b->slot.on_gpu ? b->slot.data : upload_place(b, PARAM_COUNT);
@@ -290,11 +290,12 @@ static int params_on_gpu(batch *b, int owned) {
     return 0;
 }
 
-int batch_more(batch *b, const param *p, int which, int is_temperature, const void **data) {
+int batch_more(batch *b, const param *p, int64_t entries, int which, int is_temperature, const void **data) {
     *data = p->data;
     if (b->plan->desc.backend != RAFFLE_CUDA || !p->data || p->on_gpu) return 0;
-    if (host_values_check(b, p, is_temperature)) return -1;
+    if (host_values_check(b, p, entries, is_temperature)) return -1;
     b->more[which] = p;
+    b->more_entries[which] = entries;
     *data = upload_place(b, PARAM_COUNT + 2 + which);
     return 0;
 }
@@ -310,7 +311,8 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
         if (!p || !p->data || p->on_gpu) continue;
         size_t bytes = param_size(p->type);
         if (p->scalar) {
-            const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, b->slots, (int32_t)bytes, 0};
+            const int64_t entries = i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
+            const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, entries, (int32_t)bytes, 0};
             fills[count++] = fill;
         } else {
             wrong = device_write(device, upload_place(b, i), p->data, bytes * (size_t)p->count, stream);

@@ -422,6 +422,10 @@ def test_memory_does_not_grow():
 # ---- drafts --------------------------------------------------------------------------------------------------------------
 
 
+def gone(words):
+    return {name: far(value) if isinstance(value, np.ndarray) else value for name, value in words.items()}
+
+
 def test_drafts():
     target, draft = rows(6 * 5, 8).reshape(6, 5, VOCAB), rows(6 * 4, 9).reshape(6, 4, VOCAB)
     target[:, :4] = target[:, :4] * np.float32(0.3) + draft
@@ -430,10 +434,9 @@ def test_drafts():
     of_drafts = dict(draft_logits=draft, draft_params=dict(temperature=0.8, top_k=50))
     for words in (dict(draft_probs=probs), dict(draft_probs=probs, method="block"), of_drafts,
                   dict(of_drafts, draft_params=dict(temperature=[0.8] * 6, top_k=[50] * 6)), dict(), dict(method="match")):
-        gone = {name: far(value) if isinstance(value, np.ndarray) else value for name, value in words.items()}
         wanted = raffle.verify(target, drafts, 0.9, top_p=0.95, seed=1, **words)
         for given in (far(drafts), far(drafts.astype(np.int64)) if TORCH else drafts, drafts):
-            found = raffle.verify(far(target), given, 0.9, top_p=0.95, seed=1, **gone)
+            found = raffle.verify(far(target), given, 0.9, top_p=0.95, seed=1, **gone(words))
             for one, other in zip(found[:3], wanted[:3]):
                 same(one, other)
     first = np.array([0, 4, 4, 7, 12, 20, 24], np.int32)
@@ -445,12 +448,108 @@ def test_drafts():
     asked = dict(seed=3, temperature=0.7, repetition_penalty=1.2, frequency_penalty=0.3, banned_token_ids=[1, 5], logit_bias={3: 2.0},
                  output_token_ids=said(6, 5), min_tokens=4, stop_token_ids=[2], logprobs=2)
     for words in (dict(of_drafts), dict(), dict(method="match"), dict(draft_probs=probs, logprobs_mode="processed_logprobs")):
-        gone = {name: far(value) if isinstance(value, np.ndarray) else value for name, value in words.items()}
-        wanted, found = raffle.verify(target, drafts, **asked, **words), raffle.verify(far(target), far(drafts), **asked, **gone)
+        wanted, found = raffle.verify(target, drafts, **asked, **words), raffle.verify(far(target), far(drafts), **asked, **gone(words))
         for one, other in zip(found[:4], wanted[:4]):
             same(one, other)
         same_report(found.report, wanted.report)
     with pytest.raises(ValueError, match="draft temperature of row 0 is -1"):
         raffle.verify(far(target), far(drafts), draft_logits=far(draft), draft_params=dict(temperature=-1))
-    with pytest.raises(ValueError, match="a sampler on a GPU does not verify"):
-        raffle.Sampler(2, like=far(target)).verify(far(target), far(drafts))
+
+
+def drafted(slots, each, rng):
+    """(target rows [requests, each + 1, VOCAB], drafts [requests, each], draft rows) of which many stand; some requests have fewer."""
+    rows_of = rows(len(slots) * (each + 1), int(rng.integers(1 << 30))).reshape(len(slots), each + 1, VOCAB)
+    draft = rows_of[:, :each] * np.float32(0.9)
+    drafts = draft.argmax(-1).astype(np.int32)
+    drafts[rng.random(drafts.shape) < 0.2] = 3
+    drafts[rng.random(drafts.shape) < 0.1] = -1
+    return rows_of, drafts, draft
+
+
+def same_verified(found, wanted):
+    for one, other in zip(found[:4], wanted[:4]):
+        same(one, other)
+    assert (found.report is None) == (wanted.report is None)
+    if found.report is not None:
+        same_report(found.report, wanted.report)
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_drafts_of_a_sampler(history):
+    """Positions go on by as many tokens as each request emits, histories by the tokens."""
+    both = Both(40, **(dict(vocab=VOCAB, history_max=300) if history else {}))
+    if history:
+        slots = filled(both, 20)
+    else:
+        slots = [both.add(seed=i, top_k=30 + i, position=2**64 - 3) for i in range(20)]
+    rng = np.random.default_rng(4)
+    methods = (dict(), dict(method="match"), dict(method="block", draft_logits=1), dict(draft_probs=1, logprobs=2),
+               dict(draft_logits=1, draft_params=1), dict(accept=False))
+    for step in range(18):
+        chosen = rng.permutation(slots)[: rng.integers(1, len(slots) + 1)].tolist()
+        target, drafts, draft = drafted(chosen, step % 4, rng)
+        words = dict(methods[step % len(methods)])
+        for name, value in (("draft_logits", draft), ("draft_probs", raffle.softmax(draft.reshape(-1, VOCAB), 0.7)),
+                            ("draft_params", dict(temperature=[0.5 + i / 20 for i in range(len(chosen))], top_k=40))):
+            if name in words:
+                words[name] = value
+        if step == 5:
+            target[0, 0] = -np.inf  # nothing to draw
+        order = far(np.array(chosen, np.int64 if TORCH else np.int32)) if step % 2 else chosen
+        wanted = both.here.verify(target, drafts, chosen, **words)
+        same_verified(both.there.verify(far(target), far(drafts) if step % 3 else drafts, order, **gone(words)), wanted)
+        both.sample(rows(len(chosen), 500 + step), chosen)
+    for slot in slots:
+        both.get(slot)
+        if history:
+            both.history(slot)
+    if history:
+        assert sum(len(both.history(slot)[1]) for slot in slots) > 400
+
+
+def test_drafts_of_a_sampler_in_a_graph():
+    """Nothing waits, and a replay goes on where the last one ended."""
+    both = Both(8, vocab=VOCAB, history_max=200)
+    slots = filled(both, 6)[::-1]
+    target, drafts, draft = drafted(slots, 3, np.random.default_rng(1))
+    gpu = [far(array) for array in (target, drafts, draft, np.array(slots, np.int32))]
+
+    def verify():
+        return both.there.verify(gpu[0], gpu[1], gpu[3], draft_logits=gpu[2], logprobs=1)
+
+    same_verified(verify(), both.here.verify(target, drafts, slots, draft_logits=draft, logprobs=1))
+    made, replay = capture(verify)
+    for step in range(6):
+        replay()
+        same_verified(made, both.here.verify(target, drafts, slots, draft_logits=draft, logprobs=1))
+    for slot in slots:
+        both.get(slot)
+        both.history(slot)
+
+
+def test_wrong_drafts_of_a_sampler():
+    sampler = raffle.Sampler(3, like=far(rows(1)), vocab=VOCAB, history_max=5)
+    full, other = sampler.add(seed=1, presence_penalty=1.0, top_k=1), sampler.add(seed=2, presence_penalty=1.0)
+    sampler.set_prompt(full, [1, 2, 3])
+    target = rows(6).reshape(2, 3, VOCAB)
+    drafts = target[:, :2].argmax(-1).astype(np.int32)
+    before = sampler.get(full), sampler.get(other)
+    for call, sentence in (
+        (lambda: sampler.verify(far(target), drafts, [full, 2]), "slot 2 has no request"),
+        (lambda: sampler.verify(far(target), drafts, 1), "slot must have an entry per row"),
+        (lambda: sampler.verify(far(target), drafts[:, 0], [full, other]), r"drafts must be \[requests, each\]"),
+        (lambda: sampler.verify(far(target), drafts[:1], [full]), r"logits have shape \(2, 3, 700\): must be \(1, 3, 700\)"),
+        (lambda: sampler.verify(target, drafts, [full, other]), "make it with like=logits"),
+        (lambda: raffle.Sampler(2).verify(far(target), drafts, [full, other]), "make it with like=logits"),
+        (lambda: sampler.verify(far(rows(8)), np.zeros((4, 1), np.int32), far(np.zeros(4, np.int32))), "no slot may be there twice"),
+        (lambda: sampler.verify(far(target), drafts, [full, other], draft_logits=far(target[:, :2]),
+                                draft_params=dict(temperature=[1.0] * 3)), "draft temperature has 3 entries"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+    assert (sampler.get(full), sampler.get(other)) == before and sampler.history(full) == ([1, 2, 3], [])
+    done = sampler.verify(far(target), far(drafts), [full, other])  # three tokens, where there is room for two
+    assert near(done.accepted)[0] == 2 and not near(done.row_flags)[0].any()
+    assert sampler.history(full) == ([1, 2, 3], []) and len(sampler.history(other)[1]) == near(done.accepted)[1] + 1
+    flags = near(sampler.sample(far(rows(2)), [full, other], return_flags=True)[1]).tolist()
+    assert flags == [raffle.ROW_STATE, 0]
