@@ -209,8 +209,14 @@ class Torch(Shaped):
             raise TypeError(f"logprob_token_ids must be integers: {str(error).splitlines()[0]}") from None
         if (found.is_floating_point() or found.is_complex()) and found.numel():
             raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
-        found = found.clamp(-1, 2**31 - 1).to(self._int32).to(logits.device, non_blocking=True)
+        found = self._whole(found, "logprob_token_ids").clamp(-1, 2**31 - 1).to(self._int32).to(logits.device, non_blocking=True)
         return found.expand(*shape, _last(found.shape, shape)).contiguous()
+
+    def _whole(self, value: Any, name: str) -> Any:
+        """A tensor that torch may work on: it does not look itself whether the storage is still there."""
+        if value.numel() and not value.data_ptr():
+            raise ValueError(f"{name} has no memory: it was freed, or never there")
+        return value
 
     def cast(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, self._torch.Tensor) and value.is_cuda:
@@ -219,6 +225,7 @@ class Torch(Shaped):
                 return value if value.ndim == 1 and value.is_contiguous() else value.reshape(-1).contiguous()
             if value.is_floating_point() and dtype != "float32":
                 raise TypeError(f"a parameter has dtype {value.dtype}: must be {dtype}")
+            value = self._whole(value, "a parameter")
             if dtype == "int32":  # beyond 32 bits means what the largest means
                 value = value.clamp(-(2**31), 2**31 - 1)
             return value.to(wanted).reshape(-1)

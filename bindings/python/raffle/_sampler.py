@@ -1,11 +1,12 @@
 """Sampler: what many requests ask for and have said, for a decode loop."""
 import secrets
+from operator import index
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _core
 from ._api import _outputs, _result_shape
 from ._arrays import kind_of
-from ._more import DIALECTS, HISTORY, Array, Integers, More, change, plain, report_finish, report_make, words
+from ._more import DIALECTS, HISTORY, Array, Integers, More, change, ids, plain, report_finish, report_make, words
 from ._verify import Verified
 from ._verify import run as run_verify
 
@@ -166,16 +167,24 @@ class Sampler:
         Traceback (most recent call last):
         ValueError: frequency_penalty is 3: must be -2 to 2
         """
-        if not self._free:
-            raise ValueError(f"all {self.slots} slots are taken: remove() a request first")
-        slot = self._free[-1]
-        self._set(slot, {"seed": secrets.randbits(64), "position": 0, **params}, dialect, True)
-        self._free.pop()
+        slot = self._take()
+        try:
+            self._set(slot, {"seed": secrets.randbits(64), "position": 0, **params}, dialect, True)
+        except BaseException:
+            self._free.append(slot)
+            raise
         self._asked[slot] = {**({"dialect": dialect} if dialect else {}), **self._beside(params)}
         self._requests.use(slot, True)
         if self._after > 1:
             self._pool.change("reset", [slot], None, None, 0)
         return slot
+
+    def _take(self) -> int:
+        """A free slot, for one thread alone."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            raise ValueError(f"all {self.slots} slots are taken: remove() a request first") from None
 
     def set(self, slot: int, **params: Any) -> None:
         """Changes what a request asks for. None turns a parameter off."""
@@ -215,19 +224,17 @@ class Sampler:
     def fork(self, slot: int, **params: Any) -> int:
         """A slot for a copy of a request: what it asks for, and has said. `params` differ, the seed above all."""
         asked = self._check(slot)
-        if not self._free:
-            raise ValueError(f"all {self.slots} slots are taken: remove() a request first")
-        new = self._free[-1]
-        self._pool.copy(slot, new)
-        self._asked[new] = dict(asked)
+        new = self._take()
         try:
+            self._pool.copy(slot, new)
+            self._asked[new] = dict(asked)
             self.set(new, **params)
+            if self._after > 1:
+                self._pool.change("fork", [slot], [new], None, 1)
         except BaseException:
             self._asked[new] = None
+            self._free.append(new)
             raise
-        if self._after > 1:
-            self._pool.change("fork", [slot], [new], None, 1)
-        self._free.pop()
         self._requests.use(new, True)
         return new
 
@@ -257,13 +264,12 @@ class Sampler:
 
     def accept(self, slot: int, tokens: Any) -> None:
         """Tokens of the output that were drawn elsewhere, as by verify(); the position advances with them. A -1 ends them."""
-        tokens = plain(tokens)
-        self._pool.move(slot, self._histories(slot).accept(slot, [tokens] if isinstance(tokens, int) else list(tokens)))
+        self._pool.move(slot, self._histories(slot).accept(slot, ids(tokens)))
 
     def truncate(self, slot: int, count: int) -> None:
         """Takes back the last tokens of the output; the position goes back with them."""
         self._histories(slot).change("truncate", [slot], None, [count], 0)
-        self._pool.move(slot, -count)
+        self._pool.move(slot, -index(count))
 
     def reset(self, slot: int) -> None:
         """Empties a request's history and begins at position 0; what it asks for stays."""

@@ -31,6 +31,8 @@ def _flat(rows: Any, name: str) -> Any:
 
 def _draft_params(given: Optional[Dict[str, Any]], flags: int, draft_logits: Any) -> Tuple[Any, int]:
     """((temperature, top_k, top_p, min_p), flags) that drafts were drawn with."""
+    if not isinstance(given, (dict, type(None))):
+        raise TypeError(f"draft_params must be a dictionary, not {type(given)}")
     said = dict(given or {})
     defaults = (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))
     params = tuple(said.pop(name, default) for name, default in defaults)
@@ -54,6 +56,8 @@ def run(logits: Array, drafts: Array, ask: Callable[..., Tuple[Any, ...]], *, fl
     given = logits
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     vocab = _vocab(kind, logits)
+    if len(kind.shape(logits)) not in (2, 3):
+        raise ValueError(f"logits have {len(kind.shape(logits))} axes: must be [requests, each + 1, vocab] or [rows, vocab]")
     if not hasattr(drafts, "shape"):
         raise TypeError(f"drafts must be an array, not {type(drafts)}")
     if first is None:

@@ -496,6 +496,10 @@ static int build(batch *b, const batch_arguments *a) {
     b->logits_object = a->logits;
     if (logits_take(a->logits, a->dtype, a->input, stream, v, &desc) || index_take(b, a->index)) return -1;
     if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
+    if (!array_on_gpu(v) && a->stream != Py_None) {
+        PyErr_SetString(PyExc_ValueError, "stream is for a GPU: the logits are on the CPU");
+        return -1;
+    }
     b->entries = a->entries >= 0 ? a->entries : b->rows;
     desc_rows(&desc, b->rows + (a->draft_rows ? b->rows - b->entries : 0));
     if (desc_requests(&desc, a->requests, a->reports) || requests_take(b, a, &desc)) return -1;

@@ -175,6 +175,11 @@ PyObject *core_verify(PyObject *module, PyObject *arguments) {
     a.reports = report != Py_None;
     a.draft_rows = good && (logits != Py_None || probs != Py_None);
     if (!good || batch_build(&c.batch, &a)) return NULL;
+    if (c.batch.logits.row_index) {
+        PyErr_SetString(PyExc_ValueError, "logits are one row that is repeated (stride 0): drafts need rows of their own");
+        batch_release(&c.batch);
+        return NULL;
+    }
     c.drafts.method = method;
     c.drafts.requests = requests;
     c.drafts.each = each < 0 ? 0 : each;

@@ -1,4 +1,6 @@
 """Sampler: slots from a request's first token to its last."""
+import threading
+
 import numpy as np
 import pytest
 import raffle
@@ -391,6 +393,31 @@ def test_verify_refuses_before_it_draws(logits):
     drafts[1, 1] = -1  # no draft: room for two is enough
     done = sampler.verify(rows, drafts, slots)
     assert sampler.history(1)[1] == [5, 5, 5, 5, *done.tokens[1, : done.accepted[1] + 1].tolist()]
+
+
+def test_a_slot_is_given_once():
+    """Two threads that add at the same time: one comes while the other has not finished."""
+    sampler, found = raffle.Sampler(3), []
+    first, set_slot = sampler.add(), sampler._pool.set
+
+    def slowly(*arguments):
+        if len(found) < 1:
+            found.append(None)
+            other = threading.Thread(target=lambda: found.append(sampler.add()))
+            other.start()
+            other.join()
+        set_slot(*arguments)
+
+    sampler._pool.set = slowly
+    assert sorted([first, sampler.add(), found[1]]) == [0, 1, 2]
+    for call in (sampler.add, lambda: sampler.fork(0)):
+        with pytest.raises(ValueError, match="all 3 slots are taken"):
+            call()
+    sampler.remove(1)
+    for wrong in (lambda: sampler.add(temperature=-1), lambda: sampler.fork(0, temperature=-1)):  # leaves the slot free
+        with pytest.raises(ValueError, match="temperature"):
+            wrong()
+    assert sampler.fork(0) == 1
 
 
 def test_parameters_of_drafts_have_an_entry_per_request(logits):
