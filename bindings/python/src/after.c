@@ -12,8 +12,8 @@ static const raffle_state *after_state(const batch *b, const batch_after *a) {
 int after_check(const batch *b, const batch_after *a) {
     requests_object *q = b->requests;
     if (!after_state(b, a)) return 0;
-    if (b->plan->desc.backend != RAFFLE_CUDA)
-        return !requests_idle(q) || requests_accept_check(q, b->params.slot, b->entries, a->draft, a->each) ? -1 : 0;
+    if (!requests_idle(q)) return -1;
+    if (!b->slot.on_gpu) return requests_accept_check(q, b->slot.data, b->entries, a->draft, a->each);
     if (b->entries <= q->slots) return 0; /* the rest only the GPU knows: it flags what does not fit */
     PyErr_Format(PyExc_ValueError, "%lld rows have %lld slots: no slot may be there twice", (long long)b->entries, (long long)q->slots);
     return -1;

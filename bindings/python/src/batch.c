@@ -261,7 +261,7 @@ static void *upload_place(const batch *b, int which) {
 /* Values that the host has are checked here: the library cannot look at device memory, and would flag their rows. */
 static int host_values_check(const batch *b, const param *p, int64_t entries, int is_temperature) {
     if (!p->data || p->on_gpu) return 0;
-    if ((p->scalar ? entries : p->count) > b->plan->desc.rows_max) {
+    if ((p->scalar ? entries : p->count) * (int64_t)param_size(p->type) > b->plan->desc.rows_max * 8) {
         PyErr_Format(PyExc_ValueError, "%s: with more slots than rows, parameters must be arrays on the GPU", p->name);
         return -1;
     }
@@ -277,6 +277,20 @@ static int host_values_check(const batch *b, const param *p, int64_t entries, in
     return 0;
 }
 
+/* The same of places: 0 to below `count`. */
+static int host_places_check(const param *p, const char *name, int64_t count) {
+    const int32_t *place = p->data;
+    for (int64_t row = 0; place && !p->on_gpu && row < p->count; ++row) {
+        if (place[row] >= 0 && place[row] < count) continue;
+        raffle_error error = raffle_error_init();
+        error.row = row;
+        snprintf(error.text, sizeof error.text, "%s of row %lld is %d: must be 0 to %lld", name, (long long)row, (int)place[row],
+                 (long long)count - 1);
+        return core_raise(RAFFLE_E_ARGUMENT, &error), -1;
+    }
+    return 0;
+}
+
 /* `owned`: the requests' own, which are there already. */
 static int params_on_gpu(batch *b, int owned) {
     for (int i = 0; i < PARAM_COUNT && !owned; ++i) {
@@ -284,6 +298,7 @@ static int params_on_gpu(batch *b, int owned) {
         if (host_values_check(b, p, b->slots, i == PARAM_TEMPERATURE)) return -1;
         params_point(b, i, !p->data || p->on_gpu ? p->data : upload_place(b, i));
     }
+    if (host_places_check(&b->slot, "slot", b->slots) || host_places_check(&b->index, "row_index", b->logits.data_rows)) return -1;
     b->params.slot = !b->slot.data || b->slot.on_gpu ? b->slot.data : upload_place(b, PARAM_COUNT);
     b->logits.row_index = !b->index.data || b->index.on_gpu ? b->index.data : upload_place(b, PARAM_COUNT + 1);
     b->params.slots = b->slots;

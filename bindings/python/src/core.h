@@ -150,8 +150,8 @@ extern PyTypeObject *requests_type;
 int requests_idle(const requests_object *q); /* 1, or 0 with an exception */
 /* Whether every row's slot has a request. 0, or -1 with an exception. */
 int requests_check(const requests_object *q, const int32_t *slot, int64_t rows);
-/* Whether histories in host memory have room for a token of each row, and for its `each` drafts up to a -1. 0, or -1 with an
- * exception. */
+/* Whether every row has a slot of its own, in which a history in host memory has room for a token, and for the row's `each` drafts up
+ * to a -1. 0, or -1 with an exception. */
 int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows, const int32_t *draft, int64_t each);
 int requests_slot(const requests_object *q, long long slot); /* 1, or 0 with an exception */
 /* The records of `count` slots as a GPU reads them, and their lists, of which `lists` is the image and `there` the place.
@@ -279,6 +279,8 @@ typedef struct report_arrays {
 
 /* `object`: None, or (raffle_point, then the arrays of raffle_report in its order, or None each). 0, or -1 with an exception. */
 int report_take(report_arrays *r, const batch *b, PyObject *object);
+/* How arrays of a GPU say that nothing is there: up to REPORT_ARRAYS fills. Returns how many. */
+int report_blank(const report_arrays *r, device_fill *fills);
 void report_release(report_arrays *r);
 
 /* ---- sample.c, explain.c, probs.c -------------------------------------------------------------------------- */

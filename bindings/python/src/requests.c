@@ -380,9 +380,10 @@ int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows,
             PyErr_Format(PyExc_ValueError, "slot %lld of row %lld is out of range, or in this call twice", (long long)at, (long long)row);
             break;
         }
+        q->seen[at] = 1;
+        if (q->there.resident) continue; /* how long its histories are, only the GPU knows */
         while (count < each && draft[row * each + count] != -1) ++count;
         raffle_state_history(&q->state, at, NULL, &length);
-        q->seen[at] = 1;
         if (length + count < q->state.history_max) continue;
         PyErr_Format(PyExc_ValueError, "slot %lld of row %lld has a history of %lld tokens: %lld more do not fit in %lld", (long long)at,
                      (long long)row, (long long)length, (long long)count + 1, (long long)q->state.history_max);

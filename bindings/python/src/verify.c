@@ -132,6 +132,43 @@ static int integers_take(verify_call *c, param *p, PyObject *object, const char 
     return -1;
 }
 
+/* What the library says of arrays that it can read, where they are the host's and the rows a GPU's. 0, or -1 with an exception. */
+static int drafts_check(const verify_call *c) {
+    const raffle_drafts *d = &c->drafts;
+    const int32_t *first = c->first.on_gpu ? NULL : c->first.data, *token = c->token.data, *parent = c->parent.data;
+    int64_t from = 0;
+    if (c->batch.plan->desc.backend != RAFFLE_CUDA || c->first.on_gpu) return 0;
+    for (int64_t i = 0; first && i <= d->requests; from = first[i++]) {
+        const int64_t least = i == d->requests ? c->token.count : from, most = i ? c->token.count : 0;
+        if (first[i] >= least && first[i] <= most) continue;
+        PyErr_Format(PyExc_ValueError, "drafts.first[%lld] is %d: must be %lld to %lld", (long long)i, (int)first[i], (long long)least,
+                     (long long)most);
+        return -1;
+    }
+    for (int64_t r = 0, i = 0; r < d->requests; ++r) {
+        const int64_t begin = first ? first[r] : r * d->each, end = first ? first[r + 1] : begin + d->each;
+        for (; i < end; ++i) {
+            const int64_t below = c->batch.plan->desc.vocab;
+            const int bad_token = token && !c->token.on_gpu && (token[i] < -1 || token[i] >= below);
+            const int bad_parent = parent && !c->parent.on_gpu && (parent[i] < -1 || parent[i] >= i - begin);
+            if (!bad_token && !bad_parent) continue;
+            PyErr_Format(PyExc_ValueError, "%sdraft %lld of request %lld is %d: must be -1 to %lld", bad_token ? "" : "parent of ",
+                         (long long)(i - begin), (long long)r, (int)(bad_token ? token[i] : parent[i]),
+                         (long long)(bad_token ? below : i - begin) - 1);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Rows that a `first` on the GPU leaves to no request, because it is wrong, have no token. NULL, or what went wrong. */
+static const char *rows_blank(const verify_call *c) {
+    const batch *b = &c->batch;
+    device_fill fills[DEVICE_FILLS_MAX] = {{c->verified.token, (uint32_t)RAFFLE_NO_TOKEN, 0, b->rows, 4, 0},
+                                           {c->verified.row_flags, RAFFLE_ROW_ARGUMENT, 0, c->verified.row_flags ? b->rows : 0, 4, 0}};
+    return c->first.on_gpu ? device_fill_arrays(b->plan->desc.device, fills, 2 + report_blank(&c->told, fills + 2), b->launch.stream) : NULL;
+}
+
 static void verify_release(verify_call *c) {
     param_release(&c->token);
     param_release(&c->first);
@@ -192,7 +229,8 @@ PyObject *core_verify(PyObject *module, PyObject *arguments) {
         status = -1;
     }
     status = status || draft_logits_take(&c, logits, a.dtype) || draft_probs_take(&c, probs) ||
-             draft_params_take(&c, params, flags, a.params == Py_None) || outputs_take(&c, accepted, last, path) || report_take(&c.told, &c.batch, report);
+             draft_params_take(&c, params, flags, a.params == Py_None) || outputs_take(&c, accepted, last, path) ||
+             report_take(&c.told, &c.batch, report) || drafts_check(&c);
     if (!status && c.after.what && (each < 0 || a.params != Py_None)) {
         PyErr_SetString(PyExc_ValueError, "after is for the requests of a pool, with as many drafts each");
         status = -1;
@@ -203,7 +241,9 @@ PyObject *core_verify(PyObject *module, PyObject *arguments) {
     c.after.each = c.drafts.each;
     c.after.draft = c.drafts.token;
     c.after.accepted = c.verified.accepted;
-    status = status || after_check(&c.batch, &c.after) || batch_run(&c.batch, verify_run) || after_run(&c.batch, &c.after);
+    const char *wrong = status ? NULL : rows_blank(&c);
+    if (wrong) PyErr_SetString(PyExc_RuntimeError, wrong);
+    status = status || wrong || after_check(&c.batch, &c.after) || batch_run(&c.batch, verify_run) || after_run(&c.batch, &c.after);
     verify_release(&c);
     if (status) return NULL;
     Py_RETURN_NONE;

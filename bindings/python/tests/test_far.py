@@ -456,6 +456,53 @@ def test_drafts():
         raffle.verify(far(target), far(drafts), draft_logits=far(draft), draft_params=dict(temperature=-1))
 
 
+class Gone:
+    """An array whose memory was freed."""
+
+    def __init__(self, shape, typestr):
+        self.shape = shape
+        self.__cuda_array_interface__ = dict(shape=shape, typestr=typestr, data=(0, False), version=3)
+
+
+def test_wrong_arrays():
+    """What the host can see is an error, what only the GPU sees a flag; and nothing comes back that nobody wrote."""
+    logits, target, drafts = far(rows(4)), far(rows(4).reshape(2, 2, VOCAB)), np.array([[3], [4]], np.int32)
+    for call, sentence in (
+        (lambda: raffle.sample(logits, Gone((4,), "<f4"), seed=1), "temperature has no memory: it was freed"),
+        (lambda: raffle.sample(logits, seed=1, slot=Gone((4,), "<i4"), temperature=[1.0] * 4), "slot has no memory"),
+        (lambda: raffle.sample(logits, seed=1, allow=Gone((4, 22), "<i4")), "allow has no memory"),
+        (lambda: raffle.sample(logits, seed=1, out=Gone((4,), "<i4")), "out has no memory"),
+        (lambda: raffle.sample(logits, seed=1, slot=[0, 1, 2, -1], temperature=[1.0] * 4), "slot of row 3 is -1: must be 0 to 3"),
+        (lambda: raffle.sample(logits, seed=1, index=[0, 4]), "row_index of row 1 is 4: must be 0 to 3"),
+        (lambda: raffle.verify(target, drafts - 5, seed=1), "draft 0 of request 0 is -2: must be -1 to 699"),
+        (lambda: raffle.verify(target, drafts + VOCAB - 4, seed=1), "draft 0 of request 1 is 700: must be -1 to 699"),
+        (lambda: raffle.verify(logits, np.zeros(2, np.int32), seed=1, first=[0, 3, 2]), r"drafts.first\[1\] is 3: must be 0 to 2"),
+        (lambda: raffle.verify(logits, np.zeros(2, np.int32), seed=1, first=[1, 1, 2]), r"drafts.first\[0\] is 1: must be 0 to 0"),
+        (lambda: raffle.verify(logits, np.zeros(2, np.int32), seed=1, first=[0, 1, 1]), r"drafts.first\[2\] is 1: must be 2 to 2"),
+        (lambda: raffle.verify(logits.reshape(1, 4, VOCAB), np.zeros((1, 3), np.int32), seed=1, parent=[-1, 1, 0]),
+         "parent of draft 1 of request 0 is 1: must be -1 to 0"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+    for place in ([0, -1, 4, 2**31 - 1], [0, -(2**31), 5, 7]):
+        for words in (dict(index=far(np.array(place, np.int32))), dict(slot=far(np.array(place, np.int32)), temperature=[1.0] * 4)):
+            token, flags = raffle.sample(logits, seed=1, return_flags=True, **words)
+            assert near(token)[1:].tolist() == [-1] * 3 and near(flags)[1:].tolist() == [raffle.ROW_ARGUMENT] * 3
+    for first in ([0, 50, 2], [0, -(2**31), 2], [2, 1, 0]):
+        done = raffle.verify(logits, far(np.zeros(2, np.int32)), seed=1, first=far(np.array(first, np.int32)), logprobs=2)
+        told = near(done.report.top_tokens)
+        assert ((-1 <= near(done.tokens)) & (near(done.tokens) < VOCAB)).all() and ((-1 <= told) & (told < VOCAB)).all()
+        assert raffle.ROW_ARGUMENT in near(done.row_flags).tolist()
+
+
+def test_requests_without_drafts():
+    """As many as a plan has rows: `first` has one entry more."""
+    for count in (15, 16, 17, 32):
+        words = dict(seed=1, first=[0] * (count + 1))
+        same(raffle.verify(far(rows(count)), far(np.zeros(0, np.int32)), **words).tokens,
+             raffle.verify(rows(count), np.zeros(0, np.int32), **words).tokens)
+
+
 def drafted(slots, each, rng):
     """(target rows [requests, each + 1, VOCAB], drafts [requests, each], draft rows) of which many stand; some requests have fewer."""
     rows_of = rows(len(slots) * (each + 1), int(rng.integers(1 << 30))).reshape(len(slots), each + 1, VOCAB)
@@ -537,6 +584,7 @@ def test_wrong_drafts_of_a_sampler():
     for call, sentence in (
         (lambda: sampler.verify(far(target), drafts, [full, 2]), "slot 2 has no request"),
         (lambda: sampler.verify(far(target), drafts, 1), "slot must have an entry per row"),
+        (lambda: sampler.verify(far(target), drafts, [other, other]), "slot 1 of row 1 is out of range, or in this call twice"),
         (lambda: sampler.verify(far(target), drafts[:, 0], [full, other]), r"drafts must be \[requests, each\]"),
         (lambda: sampler.verify(far(target), drafts[:1], [full]), r"logits have shape \(2, 3, 700\): must be \(1, 3, 700\)"),
         (lambda: sampler.verify(target, drafts, [full, other]), "make it with like=logits"),
