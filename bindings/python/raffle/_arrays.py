@@ -178,6 +178,7 @@ class Torch(Shaped):
         self._workspaces: Dict[Any, Any] = {}
         self._inside = threading.local()
         self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
+        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # an address, without the objects around it
 
     def logits(self, logits: Any, code: Any) -> Any:
         if logits.is_neg():  # DLPack does not tell
@@ -235,7 +236,12 @@ class Torch(Shaped):
         return self._torch.zeros(count, dtype=self._dtypes[dtype], device=logits.device)
 
     def stream(self, logits: Any) -> Any:
-        return None if self._asks else self._torch.cuda.current_stream(logits.device).cuda_stream
+        return None if self._asks else self._current(logits)
+
+    def _current(self, logits: Any) -> Any:
+        if self._raw_stream is not None:
+            return self._raw_stream(logits.get_device())
+        return self._torch.cuda.current_stream(logits.device).cuda_stream
 
     @contextlib.contextmanager
     def operator(self) -> Iterator[None]:
@@ -260,7 +266,7 @@ class Torch(Shaped):
         """Cached for each stream."""
         if not self.lasting():
             return self.zeros(logits, plan.device_bytes, "uint8")
-        current = self._torch.cuda.current_stream(logits.device).cuda_stream
+        current = self._current(logits)
         if stream is None or stream == current:
             return self.cached(self._workspaces, (plan, current), logits)
         return self.cached(self._workspaces, (plan, stream), logits, stream)
