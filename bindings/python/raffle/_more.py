@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 class More(TypedDict, total=False):
-    """Keywords of sample(), prepare(), verify() and Sampler.add(); on the CPU also of softmax(), mask(), kept(), kept_list() and
-    explain().
+    """Keywords of sample(), prepare(), verify(), softmax(), mask(), kept(), kept_list(), explain() and Sampler.add().
 
     A number is for all rows, a list or array of numbers has an entry per row; so has a list of lists of ids. (A Sampler's
     request has one value of each.) docs/sampling.md has each formula.
