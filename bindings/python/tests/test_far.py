@@ -396,12 +396,14 @@ def test_samplers_of_many_threads():
 def test_memory_does_not_grow():
     logits = rows(4)
     gpu = far(logits)
+    target, drafts = far(np.stack([logits, logits], 1)), far(logits.argmax(-1).astype(np.int32)[:, None])
     sampler = raffle.Sampler(4, like=gpu, vocab=VOCAB, history_max=50)
 
     def round_of_requests(number):
         slots = [sampler.add(seed=i, banned_token_ids=list(range(number % 50 + 1)), presence_penalty=1.0) for i in range(4)]
         sampler.set_prompt(slots[0], [1, 2, 3])
         sampler.sample(gpu, slots)
+        sampler.verify(target, drafts, slots, draft_logits=gpu, logprobs=1)
         sampler.set(slots[1], logit_bias={i: 1.0 for i in range(number % 20)})
         raffle.sample(gpu, logit_bias={1: 2.0}, output_token_ids=[[1]] * 4, presence_penalty=1.0, seed=1)
         raffle.prepare(gpu, seed=1, banned_token_ids=[1])()
