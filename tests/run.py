@@ -372,7 +372,8 @@ def bench_python():
     """Not a test: what calls from Python cost, and raffle beside torch and others; on this machine's GPU too, if it has one."""
     folder = "build-cuda-test" if nvcc() and gpu() else "build-python"
     cuda = [f"-DRAFFLE_CUDA_ARCHS={gpu()}", f"-DCMAKE_CUDA_COMPILER={nvcc()}"] if folder == "build-cuda-test" else []
-    build(folder, f"-DRAFFLE_CUDA={'ON' if cuda else 'OFF'}", *cuda, "-DCMAKE_BUILD_TYPE=Release", "-DRAFFLE_PYTHON=ON", targets=["python_package"])
+    build(folder, f"-DRAFFLE_CUDA={'ON' if cuda else 'OFF'}", *cuda, "-DCMAKE_BUILD_TYPE=Release", "-DRAFFLE_PYTHON=ON",
+          targets=["python_package"])
     found = subprocess.run([sys.executable, ROOT / "bench/python/bench.py", "--csv", ROOT / folder / "python.csv", "--plot",
                             ROOT / folder / "python.png"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / folder / "python")})
     print(f"The same as CSV: {folder}/python.csv")

@@ -90,7 +90,8 @@ def graph_calls(torch, row):
     call = raffle.prepare(row, temperature=0.8, top_k=4, seed=1, advance=True)
     captured = {"graph of sample": lambda: raffle.sample(row, 0.8, 4, seed=1, position=position), "graph of prepared, advance": call,
                 "graph of torch.argmax": lambda: row.argmax(-1)}
-    return {"torch.argmax": (lambda: row.argmax(-1), None), **{what: (graph_of(torch, draw).replay, None) for what, draw in captured.items()}}
+    replays = {what: (graph_of(torch, draw).replay, None) for what, draw in captured.items()}
+    return {"torch.argmax": (lambda: row.argmax(-1), None), **replays}
 
 
 def graph_of(torch, function):
@@ -99,6 +100,7 @@ def graph_of(torch, function):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         function()
+    graph.keeps = function  # and with it the memory that replays read and write
     return graph
 
 
@@ -292,8 +294,8 @@ def gpu_lines(torch, flashinfer, vllm, shapes, repetitions):
         some = torch.from_numpy(make_rows(min(rows, 64), vocab)).bfloat16().cuda()
         given = list(some.repeat(-(-turns * rows // len(some)), 1)[: turns * rows].unflatten(0, (turns, rows)))
         position = torch.zeros(rows, dtype=torch.int64, device="cuda")
-        samplers = {"raffle": lambda x, **w: raffle.sample(x, seed=1, position=position, **w), "raffle, prepared": prepared_sampler(position),
-                    "torch": torch_sampler(torch)}
+        samplers = {"raffle": lambda x, **w: raffle.sample(x, seed=1, position=position, **w),
+                    "raffle, prepared": prepared_sampler(position), "torch": torch_sampler(torch)}
         if flashinfer:
             samplers["flashinfer"] = flashinfer_sampler(flashinfer)
         if vllm:
@@ -370,7 +372,8 @@ def main():
     options = parser.parse_args()
     if options.draw:
         with open(options.draw, newline="") as file:
-            found = [(d, int(rows), int(vocab), route, name, float(us)) for d, rows, vocab, route, name, us, *_ in list(csv.reader(file))[1:]]
+            found = [(device, int(rows), int(vocab), route, name, float(us))
+                     for device, rows, vocab, route, name, us, *_ in list(csv.reader(file))[1:]]
         return plot([line for line in found if line[0] != "overhead"], options.plot or parser.error("--draw needs --plot"))
     print(f"raffle {raffle.__version__}, Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}")
     torch = optional("torch")

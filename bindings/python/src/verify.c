@@ -166,7 +166,9 @@ static const char *rows_blank(const verify_call *c) {
     const batch *b = &c->batch;
     device_fill fills[DEVICE_FILLS_MAX] = {{c->verified.token, (uint32_t)RAFFLE_NO_TOKEN, 0, b->rows, 4, 0},
                                            {c->verified.row_flags, RAFFLE_ROW_ARGUMENT, 0, c->verified.row_flags ? b->rows : 0, 4, 0}};
-    return c->first.on_gpu ? device_fill_arrays(b->plan->desc.device, fills, 2 + report_blank(&c->told, fills + 2), b->launch.stream) : NULL;
+    if (!c->first.on_gpu) return NULL;
+    const int count = 2 + report_blank(&c->told, fills + 2);
+    return device_fill_arrays(b->plan->desc.device, fills, count, b->launch.stream);
 }
 
 static void verify_release(verify_call *c) {
