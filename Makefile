@@ -8,7 +8,7 @@ configure = cmake -S . -B $(1) $$([ -e $(1)/CMakeCache.txt ] || ! command -v nin
             -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DRAFFLE_TESTS=OFF
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test test-long bench install python cuda test-cuda bench-cuda fuzz clean help
+.PHONY: build demo test test-long bench install python cuda test-cuda bench-cuda bench-python fuzz clean help
 
 build: ## the library and the command line, for the CPU (into build/)
 	@cmake/ensure.sh build
@@ -49,6 +49,10 @@ test-cuda: ## the tests that need a GPU
 
 bench-cuda: ## the GPU against its memory floor
 	@tests/run.py --jobs $(JOBS) --only bench-cuda
+
+bench-python: ## what calls from Python cost, and raffle beside torch; for this machine's GPU, if there is one (no pip, no network)
+	@cmake/ensure.sh python
+	@tests/run.py --jobs $(JOBS) --only bench-python
 
 fuzz: ## libFuzzer on the API and the .npy reader, 10 minutes each [FUZZ_SECONDS=]
 	@cmake/ensure.sh test

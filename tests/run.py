@@ -354,17 +354,11 @@ STEPS = {"source": step_source, "release": step_release, "package": step_package
 
 def bench_cuda():
     """Not a test: the GPU benchmark, and in the same run what torch and FlashInfer take, where they can be imported."""
-    global log
-    LOGS.mkdir(parents=True, exist_ok=True)
-    log = open(LOGS / "bench-cuda.log", "w")
     if not nvcc():
         sys.exit("make bench-cuda: no nvcc on this machine")
     if not gpu():
         sys.exit("make bench-cuda: no GPU on this machine")
-    try:
-        build_cuda(gpu(), "bench_cuda", "bench_softmax", "bench_verify", "bench_state")
-    except StepFailed as failure:
-        sys.exit(f"make bench-cuda: {failure} failed")
+    build_cuda(gpu(), "bench_cuda", "bench_softmax", "bench_verify", "bench_state")
     folder = ROOT / "build-cuda-test"
     failed = 0
     for program in (["bench_cuda", "--csv", folder / "cuda.csv"], ["bench_softmax"], ["bench_verify"], ["bench_state"]):
@@ -372,6 +366,31 @@ def bench_cuda():
     print(flush=True)
     subprocess.run([sys.executable, ROOT / "bench/peers_cuda.py", "--csv", folder / "cuda_peers.csv"], cwd=ROOT)
     sys.exit(failed)
+
+
+def bench_python():
+    """Not a test: what calls from Python cost, and raffle beside torch and others; on this machine's GPU too, if it has one."""
+    folder = "build-cuda-test" if nvcc() and gpu() else "build-python"
+    cuda = [f"-DRAFFLE_CUDA_ARCHS={gpu()}", f"-DCMAKE_CUDA_COMPILER={nvcc()}"] if folder == "build-cuda-test" else []
+    build(folder, f"-DRAFFLE_CUDA={'ON' if cuda else 'OFF'}", *cuda, "-DCMAKE_BUILD_TYPE=Release", "-DRAFFLE_PYTHON=ON",
+          targets=["python_package"])
+    found = subprocess.run([sys.executable, ROOT / "bench/python/bench.py", "--csv", ROOT / folder / "python.csv", "--plot",
+                            ROOT / folder / "python.png"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / folder / "python")})
+    print(f"The same as CSV: {folder}/python.csv")
+    sys.exit(found.returncode)
+
+
+BENCHES = {"bench-cuda": bench_cuda, "bench-python": bench_python}
+
+
+def bench(name):
+    global log
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = open(LOGS / f"{name}.log", "w")
+    try:
+        BENCHES[name]()
+    except StepFailed as failure:
+        sys.exit(f"make {name}: {failure} failed")
 
 
 def main():
@@ -387,8 +406,8 @@ def main():
     if shutil.which("ccache"):  # the release, wheel and CUDA builds compile the same sources with the same flags
         os.environ.update(CMAKE_C_COMPILER_LAUNCHER="ccache", CCACHE_DIR=str(ROOT / "build/ccache"), CCACHE_NOHASHDIR="1")
         os.environ.setdefault("CC", "cc")  # what builds that choose for themselves (the wheel's) would call by another name
-    if options.steps == ["bench-cuda"]:
-        bench_cuda()
+    if options.only in BENCHES:
+        bench(options.only)
     unknown = set(options.steps) - set(STEPS)
     if unknown:
         parser.error(f"no such step: {', '.join(sorted(unknown))}")

@@ -178,6 +178,7 @@ class Torch(Shaped):
         self._workspaces: Dict[Any, Any] = {}
         self._inside = threading.local()
         self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
+        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # an address, without the objects around it
 
     def logits(self, logits: Any, code: Any) -> Any:
         if logits.is_neg():  # DLPack does not tell
@@ -209,8 +210,14 @@ class Torch(Shaped):
             raise TypeError(f"logprob_token_ids must be integers: {str(error).splitlines()[0]}") from None
         if (found.is_floating_point() or found.is_complex()) and found.numel():
             raise TypeError(f"logprob_token_ids has dtype {found.dtype}: must be integers")
-        found = found.clamp(-1, 2**31 - 1).to(self._int32).to(logits.device, non_blocking=True)
+        found = self._whole(found, "logprob_token_ids").clamp(-1, 2**31 - 1).to(self._int32).to(logits.device, non_blocking=True)
         return found.expand(*shape, _last(found.shape, shape)).contiguous()
+
+    def _whole(self, value: Any, name: str) -> Any:
+        """A tensor that torch may work on: it does not look itself whether the storage is still there."""
+        if value.numel() and not value.data_ptr():
+            raise ValueError(f"{name} has no memory: it was freed, or never there")
+        return value
 
     def cast(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, self._torch.Tensor) and value.is_cuda:
@@ -219,6 +226,7 @@ class Torch(Shaped):
                 return value if value.ndim == 1 and value.is_contiguous() else value.reshape(-1).contiguous()
             if value.is_floating_point() and dtype != "float32":
                 raise TypeError(f"a parameter has dtype {value.dtype}: must be {dtype}")
+            value = self._whole(value, "a parameter")
             if dtype == "int32":  # beyond 32 bits means what the largest means
                 value = value.clamp(-(2**31), 2**31 - 1)
             return value.to(wanted).reshape(-1)
@@ -228,7 +236,12 @@ class Torch(Shaped):
         return self._torch.zeros(count, dtype=self._dtypes[dtype], device=logits.device)
 
     def stream(self, logits: Any) -> Any:
-        return None if self._asks else self._torch.cuda.current_stream(logits.device).cuda_stream
+        return None if self._asks else self._current(logits)
+
+    def _current(self, logits: Any) -> Any:
+        if self._raw_stream is not None:
+            return self._raw_stream(logits.get_device())
+        return self._torch.cuda.current_stream(logits.device).cuda_stream
 
     @contextlib.contextmanager
     def operator(self) -> Iterator[None]:
@@ -253,7 +266,7 @@ class Torch(Shaped):
         """Cached for each stream."""
         if not self.lasting():
             return self.zeros(logits, plan.device_bytes, "uint8")
-        current = self._torch.cuda.current_stream(logits.device).cuda_stream
+        current = self._current(logits)
         if stream is None or stream == current:
             return self.cached(self._workspaces, (plan, current), logits)
         return self.cached(self._workspaces, (plan, stream), logits, stream)

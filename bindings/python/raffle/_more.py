@@ -1,6 +1,7 @@
 """What requests can ask for beyond temperature, top_k, top_p and min_p, and what can be told about a row."""
 import sys
 from itertools import zip_longest
+from operator import index
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union
 
 from . import _core
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 
 
 class More(TypedDict, total=False):
-    """Keywords of sample(), prepare(), verify() and Sampler.add(); on the CPU also of softmax(), mask(), kept(), kept_list() and
-    explain().
+    """Keywords of sample(), prepare(), verify(), softmax(), mask(), kept(), kept_list(), explain() and Sampler.add().
 
     A number is for all rows, a list or array of numbers has an entry per row; so has a list of lists of ids. (A Sampler's
     request has one value of each.) docs/sampling.md has each formula.
@@ -79,14 +79,32 @@ def _depth(value: Any) -> int:
     return len(value.shape) if hasattr(value, "shape") else int(isinstance(value, dict))
 
 
+def _id(token: Any) -> int:
+    """A key of logit_bias: a number, or one written out, as JSON has it."""
+    try:
+        return int(token) if isinstance(token, str) else index(token)
+    except (TypeError, ValueError):
+        raise TypeError(f"logit_bias has the key {token!r}: must be a token's id") from None
+
+
+def ids(tokens: Any) -> List[int]:
+    """Tokens of a history: one, or any sequence of them."""
+    tokens = plain(tokens)
+    if isinstance(tokens, int):
+        return [tokens]
+    if not hasattr(tokens, "__iter__"):
+        raise TypeError(f"tokens must be ids, not {type(tokens)}")
+    return list(tokens)
+
+
 def word(name: str, value: Any) -> Any:
     """One request's value as the extension takes it."""
     value = plain(value)
     if name == "logit_bias":
         if not isinstance(value, dict):
             raise TypeError(f"logit_bias is {value!r}: must be a dictionary of ids and what is added to their logits")
-        ids = sorted((int(token), added) for token, added in value.items())
-        return [token for token, _ in ids], [added for _, added in ids]
+        pairs = sorted((_id(token), added) for token, added in value.items())
+        return [token for token, _ in pairs], [added for _, added in pairs]
     if name == "bad_words_token_ids":
         if _depth(value) != 2 and value:
             raise TypeError(f"bad_words_token_ids is {value!r}: must be a list of lists of ids")
@@ -149,8 +167,7 @@ def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, f
 
 def change(requests: Any, action: str, slot: int, tokens: Any) -> int:
     """Tokens become the slot's prompt, or are accepted as its output. How many they are."""
-    tokens = plain(tokens)
-    tokens = [tokens] if isinstance(tokens, int) else tokens
+    tokens = ids(tokens)
     requests.change(action, [slot], tokens or [0], [len(tokens)], max(len(tokens), 1))
     return len(tokens)
 
@@ -177,11 +194,11 @@ def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Option
         return None, None
     if mode not in _MODES:
         raise ValueError(f"logprobs_mode is {mode!r}: must be one of {', '.join(_MODES)}")
-    if isinstance(logprobs, bool) or not isinstance(logprobs, (int, type(None))):
+    if isinstance(logprobs, bool) or not (logprobs is None or hasattr(logprobs, "__index__")):
         raise TypeError(f"logprobs is {logprobs!r}: must be a number of tokens, or -1 for all")
     if not len(kind.shape(logits)):
         raise ValueError("logits have 0 axes: must be [rows, vocab] or [vocab]")
-    count, vocab = logprobs or 0, kind.shape(logits)[-1]
+    count, vocab = index(logprobs or 0), kind.shape(logits)[-1]
     if not -1 <= count <= 1024:
         raise ValueError(f"logprobs is {count}: must be -1 to 1024")
 

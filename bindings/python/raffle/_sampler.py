@@ -1,11 +1,12 @@
 """Sampler: what many requests ask for and have said, for a decode loop."""
 import secrets
+from operator import index
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import _core
 from ._api import _outputs, _result_shape
 from ._arrays import kind_of
-from ._more import DIALECTS, HISTORY, Array, Integers, More, change, plain, report_finish, report_make, words
+from ._more import DIALECTS, HISTORY, Array, Integers, More, change, ids, plain, report_finish, report_make, words
 from ._verify import Verified
 from ._verify import run as run_verify
 
@@ -144,7 +145,6 @@ class Sampler:
         self._on_gpu = bool(kind is not None and kind.gpu(like))
         self._pool: Any = _OnGpu(slots, kind, like, vocab, history_max) if self._on_gpu else _OnCpu(slots, vocab, history_max)
         self._requests = self._pool.requests
-        self._history_max = history_max
         self._after = 3 if history_max else 1  # positions advance; tokens are accepted
         self._free: List[int] = list(range(slots - 1, -1, -1))
         self._asked: List[Optional[Dict[str, Any]]] = [None] * slots  # what is not in the arrays; None: free
@@ -167,16 +167,24 @@ class Sampler:
         Traceback (most recent call last):
         ValueError: frequency_penalty is 3: must be -2 to 2
         """
-        if not self._free:
-            raise ValueError(f"all {self.slots} slots are taken: remove() a request first")
-        slot = self._free[-1]
-        self._set(slot, {"seed": secrets.randbits(64), "position": 0, **params}, dialect, True)
-        self._free.pop()
+        slot = self._take()
+        try:
+            self._set(slot, {"seed": secrets.randbits(64), "position": 0, **params}, dialect, True)
+        except BaseException:
+            self._free.append(slot)
+            raise
         self._asked[slot] = {**({"dialect": dialect} if dialect else {}), **self._beside(params)}
         self._requests.use(slot, True)
         if self._after > 1:
             self._pool.change("reset", [slot], None, None, 0)
         return slot
+
+    def _take(self) -> int:
+        """A free slot, for one thread alone."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            raise ValueError(f"all {self.slots} slots are taken: remove() a request first") from None
 
     def set(self, slot: int, **params: Any) -> None:
         """Changes what a request asks for. None turns a parameter off."""
@@ -216,19 +224,17 @@ class Sampler:
     def fork(self, slot: int, **params: Any) -> int:
         """A slot for a copy of a request: what it asks for, and has said. `params` differ, the seed above all."""
         asked = self._check(slot)
-        if not self._free:
-            raise ValueError(f"all {self.slots} slots are taken: remove() a request first")
-        new = self._free[-1]
-        self._pool.copy(slot, new)
-        self._asked[new] = dict(asked)
+        new = self._take()
         try:
+            self._pool.copy(slot, new)
+            self._asked[new] = dict(asked)
             self.set(new, **params)
+            if self._after > 1:
+                self._pool.change("fork", [slot], [new], None, 1)
         except BaseException:
             self._asked[new] = None
+            self._free.append(new)
             raise
-        if self._after > 1:
-            self._pool.change("fork", [slot], [new], None, 1)
-        self._free.pop()
         self._requests.use(new, True)
         return new
 
@@ -258,13 +264,12 @@ class Sampler:
 
     def accept(self, slot: int, tokens: Any) -> None:
         """Tokens of the output that were drawn elsewhere, as by verify(); the position advances with them. A -1 ends them."""
-        tokens = plain(tokens)
-        self._pool.move(slot, self._histories(slot).accept(slot, [tokens] if isinstance(tokens, int) else list(tokens)))
+        self._pool.move(slot, self._histories(slot).accept(slot, ids(tokens)))
 
     def truncate(self, slot: int, count: int) -> None:
         """Takes back the last tokens of the output; the position goes back with them."""
         self._histories(slot).change("truncate", [slot], None, [count], 0)
-        self._pool.move(slot, -count)
+        self._pool.move(slot, -index(count))
 
     def reset(self, slot: int) -> None:
         """Empties a request's history and begins at position 0; what it asks for stays."""
@@ -278,13 +283,14 @@ class Sampler:
 
     # ---- drawing -----------------------------------------------------------------------------------------
 
-    def _device(self, kind: Any, logits: Array, code: int, slot: Any, stream: Any, reports: bool) -> Tuple[Any, Any, Any]:
-        """Slots, stream and workspace as the logits' device wants them."""
+    def _device(self, kind: Any, logits: Array, code: int, slot: Any, stream: Any, reports: bool,
+                rows: int = -1) -> Tuple[Any, Any, Any]:
+        """Slots, stream and workspace as the logits' device wants them. `rows`: of the plan, if not the logits'."""
         if kind.gpu(logits) != self._on_gpu:
             raise ValueError(f"logits are on {'the CPU' if self._on_gpu else 'a GPU'}, the sampler is not: make it with like=logits")
         if not self._on_gpu:
             return slot, stream, None
-        plan = _core.plan(logits, code, -1, 0, self._requests, reports)
+        plan = _core.plan(logits, code, rows, 0, self._requests, reports)
         workspace = self._workspaces.get(plan)
         if workspace is None:
             with kind.on(logits, stream):
@@ -319,40 +325,31 @@ class Sampler:
     def verify(self, logits: Array, drafts: Array, slot: Optional[Integers] = None, *, method: str = "rejection",
                draft_logits: Optional[Array] = None, draft_probs: Optional[Array] = None,
                draft_params: Optional[Dict[str, Any]] = None, allow: Optional[Array] = None, logprobs: Optional[int] = None,
-               logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", accept: bool = True) -> Verified:
-        """raffle.verify() for drafts [requests, each] of these slots, on the CPU; request r belongs to slot[r] (None: to slot
-        r). Then positions advance by as many tokens as each emits, which go to the histories, unless `accept` is False. For
-        that, histories need room for all drafts of a request and one token more, and no slot may be there twice."""
-        if self._on_gpu:
-            raise ValueError("a sampler on a GPU does not verify: use raffle.verify, with arrays of parameters")
+               logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", accept: bool = True,
+               stream: Optional[int] = None) -> Verified:
+        """raffle.verify() for drafts [requests, each] of these slots; request r belongs to slot[r] (None: to slot r). Then
+        positions advance by as many tokens as each emits, which go to the histories, unless `accept` is False. For that no slot
+        may be there twice, and histories need room for all drafts of a request and one token more; on a GPU for what it
+        emits. Arrays in draft_params have an entry per request.
 
-        def ask(requests: int, vocab: int) -> Tuple[Any, int]:
-            if accept and self._after > 1:
-                self._check_room(range(requests) if slot is None else plain(slot), plain(drafts))
-            return self._requests, self.flags
+        >>> import numpy, raffle
+        >>> sampler = raffle.Sampler(slots=2, vocab=4, history_max=100)
+        >>> tea = sampler.add(temperature=0)
+        >>> target = numpy.zeros((1, 3, 4), numpy.float32)
+        >>> target[0, 0, 2] = target[0, 1, 1] = target[0, 2, 3] = 9
+        >>> sampler.verify(target, numpy.array([[2, 0]]), [tea]).tokens
+        array([[ 2,  1, -1]], dtype=int32)
+        >>> sampler.history(tea), sampler.get(tea)["position"]
+        (([], [2, 1]), 2)
+        """
 
-        done = run_verify(logits, drafts, None, ask, flags=self.flags, first=None, draft_logits=draft_logits, draft_probs=draft_probs,
+        def ask(kind: Any, logits: Any, code: int, slot: Any, stream: Any, reports: bool, requests: int, rows: int) -> Tuple[Any, ...]:
+            return (None, self._requests, self.flags, *self._device(kind, logits, code, slot, stream, reports, rows))
+
+        return run_verify(logits, drafts, ask, flags=self.flags, first=None, draft_logits=draft_logits, draft_probs=draft_probs,
                           draft_params=draft_params, parent=None, method=method, thresholds=(0.0, 0.0, 0.0), slot=slot, allow=allow,
                           logprobs=logprobs, logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, threads=self.threads,
-                          dtype=None, stream=None)
-        slots = list(range(len(done.accepted))) if slot is None else plain(slot)
-        if accept and self._after > 1:  # -1 ends a request's tokens
-            self._requests.change("accept", slots, done.tokens.reshape(-1), None, done.tokens.shape[1])
-        for one, count in zip(slots if accept else (), plain(done.accepted)):
-            self._pool.move(one, count + 1)
-        return done
-
-    def _check_room(self, slots: Any, drafts: List[List[int]]) -> None:
-        """Whether what verify() may emit can be accepted: afterwards, an error would lose what was drawn."""
-        seen = set()
-        for one, tokens in zip(slots if hasattr(slots, "__len__") else (), drafts):  # a number is refused later
-            length = len(self._histories(one).history(one)[0])
-            most = (tokens.index(-1) if -1 in tokens else len(tokens)) + 1
-            if one in seen:
-                raise ValueError(f"slot {one} is in this call twice")
-            seen.add(one)
-            if length + most > self._history_max:
-                raise ValueError(f"slot {one} has a history of {length} tokens: {most} more do not fit in {self._history_max}")
+                          dtype=None, stream=stream, after=self._after if accept else 0)
 
     def prepare(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                 out: Optional[Array] = None, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,

@@ -31,6 +31,8 @@ def _flat(rows: Any, name: str) -> Any:
 
 def _draft_params(given: Optional[Dict[str, Any]], flags: int, draft_logits: Any) -> Tuple[Any, int]:
     """((temperature, top_k, top_p, min_p), flags) that drafts were drawn with."""
+    if not isinstance(given, (dict, type(None))):
+        raise TypeError(f"draft_params must be a dictionary, not {type(given)}")
     said = dict(given or {})
     defaults = (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))
     params = tuple(said.pop(name, default) for name, default in defaults)
@@ -42,17 +44,20 @@ def _draft_params(given: Optional[Dict[str, Any]], flags: int, draft_logits: Any
     return params, flags
 
 
-def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tuple[Any, int]], *, flags: int, first: Any, draft_logits: Any,
-        draft_probs: Any, draft_params: Any, parent: Any, method: str, thresholds: Tuple[float, float, float], slot: Any, allow: Any,
-        logprobs: Any, logprob_token_ids: Any, logprobs_mode: str, threads: int, dtype: Any, stream: Any) -> Verified:
-    """verify(), and that of a Sampler. params None: those of the pool that `ask`, told how many requests and tokens there are,
-    returns with the batch's flags."""
+def run(logits: Array, drafts: Array, ask: Callable[..., Tuple[Any, ...]], *, flags: int, first: Any, draft_logits: Any, draft_probs: Any,
+        draft_params: Any, parent: Any, method: str, thresholds: Tuple[float, float, float], slot: Any, allow: Any, logprobs: Any,
+        logprob_token_ids: Any, logprobs_mode: str, threads: int, dtype: Any, stream: Any, after: int = 0) -> Verified:
+    """verify(), and that of a Sampler. `ask`, told the logits, how many requests and rows of the plan there are, and what the caller
+    gave for slot and stream, returns parameters (None: those of the pool), the pool or None, the batch's flags, slot, stream and
+    workspace."""
     if method not in _METHODS:
         raise ValueError(f"method is {method!r}: must be one of {', '.join(_METHODS)}")
     kind = kind_of(logits)
     given = logits
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     vocab = _vocab(kind, logits)
+    if len(kind.shape(logits)) not in (2, 3):
+        raise ValueError(f"logits have {len(kind.shape(logits))} axes: must be [requests, each + 1, vocab] or [rows, vocab]")
     if not hasattr(drafts, "shape"):
         raise TypeError(f"drafts must be an array, not {type(drafts)}")
     if first is None:
@@ -75,14 +80,11 @@ def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tup
         draft_logits = _flat(draft_logits, "draft_logits")
         draft_logits = kind_of(draft_logits).logits(draft_logits, code)[0]
     of_drafts, draft_flags = _draft_params(draft_params, flags, draft_logits)
-    workspace = None
     rows = kind.shape(logits)[0]
-    asked, flags = ask(requests, vocab)
+    reports = logprobs is not None or logprob_token_ids is not None
+    plan_rows = rows + (0 if draft_logits is None and draft_probs is None else rows - requests)  # and a row for each draft
+    params, asked, flags, slot, stream, workspace = ask(kind, logits, code, slot, stream, reports, requests, plan_rows)
     if kind.gpu(logits):
-        reports = logprobs is not None or logprob_token_ids is not None
-        plan_rows = rows + (0 if draft_logits is None and draft_probs is None else rows - requests)  # and a row for each draft
-        params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream, asked, reports,
-                                                     rows=plan_rows)
         drafts, first, parent = (kind.cast(ids, "int32") for ids in (drafts, first, parent))
         of_drafts = tuple(kind.cast(value, "int32" if i == 1 else "float32") for i, value in enumerate(of_drafts))
         allow, draft_probs = kind.beside(allow), kind.beside(draft_probs)
@@ -91,7 +93,7 @@ def run(logits: Array, drafts: Array, params: Any, ask: Callable[[int, int], Tup
     report, told = report_make(kind, logits, (rows,), logprobs, logprob_token_ids, logprobs_mode)
     _core.verify(logits, params, asked, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
                  requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],
-                 *thresholds, accepted, last, None, report)
+                 *thresholds, accepted, last, None, report, after)
     if told is not None:
         told = Report(*(None if a is None else kind.finish(given, a.reshape((*shape, *a.shape[1:]))) for a in told))
     return Verified(kind.finish(given, tokens.reshape(shape)), kind.finish(given, accepted), kind.finish(given, last),
@@ -129,8 +131,15 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
     """
     if slot is not None and more:
         raise ValueError(f"{next(iter(more))} has an entry per request, and slot is given: a Sampler keeps it in slots")
-    return run(logits, drafts, (temperature, top_k, top_p, min_p, seed, position),
-               lambda requests, vocab: requests_of(more, requests, False, vocab, flags), flags=flags, first=first, draft_logits=draft_logits,
-               draft_probs=draft_probs, draft_params=draft_params, parent=parent, method=method,
-               thresholds=(threshold_single, threshold_sum, rate), slot=slot, allow=allow, logprobs=logprobs,
-               logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, threads=threads, dtype=dtype, stream=stream)
+
+    def ask(kind: Any, logits: Any, code: int, slot: Any, stream: Any, reports: bool, requests: int, rows: int) -> Tuple[Any, ...]:
+        asked, kept = requests_of(more, requests, False, _vocab(kind, logits), flags)
+        params, workspace = (temperature, top_k, top_p, min_p, seed, position), None
+        if kind.gpu(logits):
+            params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream, asked, reports, rows=rows)
+        return params, asked, kept, slot, stream, workspace
+
+    return run(logits, drafts, ask, flags=flags, first=first, draft_logits=draft_logits, draft_probs=draft_probs,
+               draft_params=draft_params, parent=parent, method=method, thresholds=(threshold_single, threshold_sum, rate), slot=slot,
+               allow=allow, logprobs=logprobs, logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, threads=threads,
+               dtype=dtype, stream=stream)

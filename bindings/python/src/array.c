@@ -169,10 +169,31 @@ static int view_from_tensor(const dl_tensor *tensor, const char *name, array_vie
     return 0;
 }
 
+/* torch raises a RuntimeError, with a trace of its C++ in it, for tensors that are no arrays (sparse, quantised, of no device). */
+static void exchange_tell(const char *name) {
+    PyObject *type, *value, *trace, *text = NULL, *lines = NULL;
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_BufferError, "%s could not be exported by DLPack", name);
+        return;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return;
+    PyErr_Fetch(&type, &value, &trace);
+    text = value ? PyObject_Str(value) : NULL;
+    lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
+    PyErr_Clear();
+    if (lines && PyList_Size(lines) > 0) PyErr_Format(PyExc_TypeError, "%s is no array: %U", name, PyList_GetItem(lines, 0));
+    else PyErr_Format(PyExc_TypeError, "%s could not be exported by DLPack", name);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    Py_XDECREF(text);
+    Py_XDECREF(lines);
+}
+
 static int take_exchange(PyObject *object, const dl_exchange *table, const char *name, array_view *view) {
     if (table->from_object(object, &view->managed)) {
         view->managed = NULL;
-        if (!PyErr_Occurred()) PyErr_Format(PyExc_BufferError, "%s could not be exported by DLPack", name);
+        exchange_tell(name);
         return -1;
     }
     view->read_only = (view->managed->flags & DL_FLAG_READ_ONLY) != 0;
@@ -372,6 +393,11 @@ int array_take(PyObject *object, const char *name, int64_t stream, array_view *v
         array_release(view);
         return -1;
     }
+    if (!view->data && array_count(view)) { /* a tensor whose storage was resized to nothing, say */
+        PyErr_Format(PyExc_ValueError, "%s has no memory: it was freed, or never there", name);
+        array_release(view);
+        return -1;
+    }
     return 0;
 }
 
@@ -395,7 +421,7 @@ static int look_again(PyObject *object, const char *name, array_view *view) {
     if (facts->exchange && facts->exchange->from_object_unowned) {
         dl_tensor tensor;
         if (facts->exchange->from_object_unowned(object, &tensor) == 0) return view_from_tensor(&tensor, name, view) ? -1 : 1;
-        if (!PyErr_Occurred()) PyErr_Format(PyExc_BufferError, "%s could not be exported by DLPack", name);
+        exchange_tell(name);
         return -1;
     }
     return !facts->exchange && facts->has_struct ? take_struct(object, name, view) : 0;

@@ -259,9 +259,9 @@ static void *upload_place(const batch *b, int which) {
 }
 
 /* Values that the host has are checked here: the library cannot look at device memory, and would flag their rows. */
-static int host_values_check(const batch *b, const param *p, int is_temperature) {
+static int host_values_check(const batch *b, const param *p, int64_t entries, int is_temperature) {
     if (!p->data || p->on_gpu) return 0;
-    if ((p->scalar ? b->slots : p->count) > b->plan->desc.rows_max) {
+    if ((p->scalar ? entries : p->count) * (int64_t)param_size(p->type) > b->plan->desc.rows_max * 8) {
         PyErr_Format(PyExc_ValueError, "%s: with more slots than rows, parameters must be arrays on the GPU", p->name);
         return -1;
     }
@@ -277,24 +277,40 @@ static int host_values_check(const batch *b, const param *p, int is_temperature)
     return 0;
 }
 
+/* The same of places: 0 to below `count`. */
+static int host_places_check(const param *p, const char *name, int64_t count) {
+    const int32_t *place = p->data;
+    for (int64_t row = 0; place && !p->on_gpu && row < p->count; ++row) {
+        if (place[row] >= 0 && place[row] < count) continue;
+        raffle_error error = raffle_error_init();
+        error.row = row;
+        snprintf(error.text, sizeof error.text, "%s of row %lld is %d: must be 0 to %lld", name, (long long)row, (int)place[row],
+                 (long long)count - 1);
+        return core_raise(RAFFLE_E_ARGUMENT, &error), -1;
+    }
+    return 0;
+}
+
 /* `owned`: the requests' own, which are there already. */
 static int params_on_gpu(batch *b, int owned) {
     for (int i = 0; i < PARAM_COUNT && !owned; ++i) {
         const param *p = &b->param[i];
-        if (host_values_check(b, p, i == PARAM_TEMPERATURE)) return -1;
+        if (host_values_check(b, p, b->slots, i == PARAM_TEMPERATURE)) return -1;
         params_point(b, i, !p->data || p->on_gpu ? p->data : upload_place(b, i));
     }
+    if (host_places_check(&b->slot, "slot", b->slots) || host_places_check(&b->index, "row_index", b->logits.data_rows)) return -1;
     b->params.slot = !b->slot.data || b->slot.on_gpu ? b->slot.data : upload_place(b, PARAM_COUNT);
     b->logits.row_index = !b->index.data || b->index.on_gpu ? b->index.data : upload_place(b, PARAM_COUNT + 1);
     b->params.slots = b->slots;
     return 0;
 }
 
-int batch_more(batch *b, const param *p, int which, int is_temperature, const void **data) {
+int batch_more(batch *b, const param *p, int64_t entries, int which, int is_temperature, const void **data) {
     *data = p->data;
     if (b->plan->desc.backend != RAFFLE_CUDA || !p->data || p->on_gpu) return 0;
-    if (host_values_check(b, p, is_temperature)) return -1;
+    if (host_values_check(b, p, entries, is_temperature)) return -1;
     b->more[which] = p;
+    b->more_entries[which] = entries;
     *data = upload_place(b, PARAM_COUNT + 2 + which);
     return 0;
 }
@@ -310,7 +326,8 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
         if (!p || !p->data || p->on_gpu) continue;
         size_t bytes = param_size(p->type);
         if (p->scalar) {
-            const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, b->slots, (int32_t)bytes, 0};
+            const int64_t entries = i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
+            const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, entries, (int32_t)bytes, 0};
             fills[count++] = fill;
         } else {
             wrong = device_write(device, upload_place(b, i), p->data, bytes * (size_t)p->count, stream);
@@ -494,6 +511,10 @@ static int build(batch *b, const batch_arguments *a) {
     b->logits_object = a->logits;
     if (logits_take(a->logits, a->dtype, a->input, stream, v, &desc) || index_take(b, a->index)) return -1;
     if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
+    if (!array_on_gpu(v) && a->stream != Py_None) {
+        PyErr_SetString(PyExc_ValueError, "stream is for a GPU: the logits are on the CPU");
+        return -1;
+    }
     b->entries = a->entries >= 0 ? a->entries : b->rows;
     desc_rows(&desc, b->rows + (a->draft_rows ? b->rows - b->entries : 0));
     if (desc_requests(&desc, a->requests, a->reports) || requests_take(b, a, &desc)) return -1;

@@ -150,10 +150,9 @@ extern PyTypeObject *requests_type;
 int requests_idle(const requests_object *q); /* 1, or 0 with an exception */
 /* Whether every row's slot has a request. 0, or -1 with an exception. */
 int requests_check(const requests_object *q, const int32_t *slot, int64_t rows);
-/* Whether a token of each row can be accepted, and then that it is: 0, or -1 with an exception. `state`: the host's or the
- * GPU's, and the arrays beside it. */
-int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows);
-int requests_accept(const raffle_state *state, const int32_t *slot, const int32_t *token, int64_t rows, void *stream);
+/* Whether every row has a slot of its own, in which a history in host memory has room for a token, and for the row's `each` drafts up
+ * to a -1. 0, or -1 with an exception. */
+int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows, const int32_t *draft, int64_t each);
 int requests_slot(const requests_object *q, long long slot); /* 1, or 0 with an exception */
 /* The records of `count` slots as a GPU reads them, and their lists, of which `lists` is the image and `there` the place.
  * records NULL: only how many bytes the lists take, which is what it returns. Slots beside each other share lists. */
@@ -200,6 +199,7 @@ typedef struct batch {
     int threads;
     int stream_given; /* 0: ask the logits' package at every call */
     const param *more[BATCH_MORE]; /* further parameters of a call, which batch_upload writes too; or NULL */
+    int64_t more_entries[BATCH_MORE];
 } batch;
 
 /* The arguments of a call on rows, as Python hands them over: borrowed references, None for nothing. */
@@ -226,8 +226,8 @@ int stream_address(PyObject *number, void **stream);
 /* CUDA: writes scalars and host arrays of parameters to the workspace's end, and requests to their memory. */
 raffle_status batch_upload(batch *b, raffle_error *error);
 /* Where the library finds a further parameter, number `which` of `more`: in the caller's memory, or where batch_upload will
- * write it. 0, or -1 with an exception. */
-int batch_more(batch *b, const param *p, int which, int is_temperature, const void **data);
+ * write it, a scalar `entries` times. 0, or -1 with an exception. */
+int batch_more(batch *b, const param *p, int64_t entries, int which, int is_temperature, const void **data);
 /* Bytes that batch_upload needs behind a plan's workspace. */
 size_t batch_upload_bytes(int64_t rows_max);
 
@@ -251,6 +251,22 @@ int batch_slots_check(const batch *b);
 /* plan(logits, dtype, rows, input, requests, reports) -> Plan: the plan that a call on these logits uses; rows -1: theirs */
 PyObject *core_plan(PyObject *module, PyObject *arguments);
 
+/* ---- after.c ------------------------------------------------------------------------------------------------------- */
+
+enum { AFTER_ADVANCE = 1, AFTER_ACCEPT = 2 }; /* positions by what each row, or request with drafts, emits; histories by the tokens */
+
+/* What happens to the requests after a draw. */
+typedef struct batch_after {
+    int what;                /* AFTER_... */
+    int64_t each;            /* drafts of every request; then result.token is [entries, 1 + each], and -1 ends a line */
+    const int32_t *draft;    /* [entries, each] of a call on the CPU */
+    const int32_t *accepted; /* [entries] on the logits' device: how many drafts stand; NULL: every entry emits one token */
+} batch_after;
+
+/* Before the draw: whether its requests can go on. Then that they do. 0, or -1 with an exception. */
+int after_check(const batch *b, const batch_after *a);
+int after_run(const batch *b, const batch_after *a);
+
 /* ---- report.c ------------------------------------------------------------------------------------------------------- */
 
 enum { REPORT_ARRAYS = 9 };
@@ -263,6 +279,8 @@ typedef struct report_arrays {
 
 /* `object`: None, or (raffle_point, then the arrays of raffle_report in its order, or None each). 0, or -1 with an exception. */
 int report_take(report_arrays *r, const batch *b, PyObject *object);
+/* How arrays of a GPU say that nothing is there: up to REPORT_ARRAYS fills. Returns how many. */
+int report_blank(const report_arrays *r, device_fill *fills);
 void report_release(report_arrays *r);
 
 /* ---- sample.c, explain.c, probs.c -------------------------------------------------------------------------- */

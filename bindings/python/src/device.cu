@@ -33,11 +33,12 @@ __global__ void write_kernel(const write_arguments a) {
     for (uint32_t i = threadIdx.x; i < a.count; i += BLOCK) a.to[i] = a.word[i];
 }
 
-__global__ void advance_kernel(uint64_t *position, int64_t slots, const int32_t *slot, int64_t rows) {
+__global__ void advance_kernel(uint64_t *position, int64_t slots, const int32_t *slot, const int32_t *more, int64_t rows) {
     for (int64_t row = (int64_t)blockIdx.x * BLOCK + threadIdx.x; row < rows; row += (int64_t)gridDim.x * BLOCK) {
         const int64_t at = slot ? slot[row] : row;
         /* Atomic: two rows may share a slot, and then it advances by two. */
-        if (at >= 0 && at < slots) atomicAdd(reinterpret_cast<unsigned long long *>(position + at), 1ull);
+        if (at >= 0 && at < slots)
+            atomicAdd(reinterpret_cast<unsigned long long *>(position + at), 1ull + (more ? (unsigned long long)more[row] : 0ull));
     }
 }
 
@@ -106,10 +107,11 @@ const char *device_write(int device, void *to, const void *from, size_t bytes, v
     return nullptr;
 }
 
-const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, int64_t rows, void *stream) {
+const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, const int32_t *more, int64_t rows,
+                           void *stream) {
     device_scope scope(device);
     if (scope.code != cudaSuccess || !rows) return sentence(scope.code);
-    void *arguments[] = {&position, &slots, &slot, &rows};
+    void *arguments[] = {&position, &slots, &slot, &more, &rows};
     return sentence(cudaLaunchKernel(advance_kernel, dim3(blocks_for(rows)), dim3(BLOCK), arguments, 0,
                                      static_cast<cudaStream_t>(stream)));
 }

@@ -27,8 +27,9 @@ const char *device_fill_arrays(int device, const device_fill *fills, int count, 
 /* Host bytes to device memory; `bytes` and `to` are multiples of 4. A few thousand per launch; more than 256 KiB are copied,
  * which waits for the stream, unless it is being captured. */
 const char *device_write(int device, void *to, const void *from, size_t bytes, void *stream);
-/* position[slot ? slot[row] : row] += 1 for every row; slots out of range are left out. */
-const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, int64_t rows, void *stream);
+/* position[slot ? slot[row] : row] += 1 + (more ? more[row] : 0) for every row; slots out of range are left out. */
+const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, const int32_t *more, int64_t rows,
+                           void *stream);
 /* *to += value, in device memory. */
 const char *device_add(int device, uint64_t *to, uint64_t value, void *stream);
 /* Device memory to the host. Waits. */

@@ -11,8 +11,9 @@ const char *device_write(int device, void *to, const void *from, size_t bytes, v
     (void)device, (void)to, (void)from, (void)bytes, (void)stream;
     return absent;
 }
-const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, int64_t rows, void *stream) {
-    (void)device, (void)position, (void)slots, (void)slot, (void)rows, (void)stream;
+const char *device_advance(int device, uint64_t *position, int64_t slots, const int32_t *slot, const int32_t *more, int64_t rows,
+                           void *stream) {
+    (void)device, (void)position, (void)slots, (void)slot, (void)more, (void)rows, (void)stream;
     return absent;
 }
 const char *device_add(int device, uint64_t *to, uint64_t value, void *stream) {

@@ -63,6 +63,18 @@ int report_take(report_arrays *r, const batch *b, PyObject *object) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
+int report_blank(const report_arrays *r, device_fill *fills) {
+    int count = 0;
+    for (int i = 0; i < REPORT_ARRAYS; ++i) {
+        const array_view *v = &r->view[i];
+        const int is_token = arrays[i].field == offsetof(raffle_report, top_token);
+        const uint64_t nothing = is_token ? (uint32_t)RAFFLE_NO_TOKEN : arrays[i].code == DL_FLOAT ? 0x7fc00000u : 0; /* NaN, rank 0 */
+        const device_fill fill = {v->data, nothing, 0, array_count(v), 4, 0};
+        if (v->data && arrays[i].written) fills[count++] = fill;
+    }
+    return count;
+}
+
 void report_release(report_arrays *r) {
     for (int i = 0; i < REPORT_ARRAYS; ++i) array_release(&r->view[i]);
 }

@@ -371,30 +371,25 @@ static PyObject *requests_history(PyObject *self, PyObject *arguments) {
     return made;
 }
 
-int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows) {
-    int64_t row = 0, length = 0;
-    for (; row < rows; ++row) {
-        int64_t at = slot ? slot[row] : row;
-        if (at < 0 || at >= q->slots || q->seen[at]) break;
-        raffle_state_history(&q->state, at, NULL, &length);
-        if (length >= q->state.history_max) break;
+int requests_accept_check(requests_object *q, const int32_t *slot, int64_t rows, const int32_t *draft, int64_t each) {
+    int64_t row = 0;
+    for (; row < rows && !PyErr_Occurred(); ++row) {
+        const int64_t at = slot ? slot[row] : row;
+        int64_t length = 0, count = 0;
+        if (at < 0 || at >= q->slots || q->seen[at]) {
+            PyErr_Format(PyExc_ValueError, "slot %lld of row %lld is out of range, or in this call twice", (long long)at, (long long)row);
+            break;
+        }
         q->seen[at] = 1;
+        if (q->there.resident) continue; /* how long its histories are, only the GPU knows */
+        while (count < each && draft[row * each + count] != -1) ++count;
+        raffle_state_history(&q->state, at, NULL, &length);
+        if (length + count < q->state.history_max) continue;
+        PyErr_Format(PyExc_ValueError, "slot %lld of row %lld has a history of %lld tokens: %lld more do not fit in %lld", (long long)at,
+                     (long long)row, (long long)length, (long long)count + 1, (long long)q->state.history_max);
     }
-    if (row < rows) PyErr_Format(PyExc_ValueError, "slot %lld of row %lld %s", (long long)(slot ? slot[row] : row), (long long)row,
-                                 length >= q->state.history_max ? "has a full history" : "is out of range, or in this call twice");
     while (row--) q->seen[slot ? slot[row] : row] = 0;
     return PyErr_Occurred() ? -1 : 0;
-}
-
-int requests_accept(const raffle_state *state, const int32_t *slot, const int32_t *token, int64_t rows, void *stream) {
-    raffle_error error = raffle_error_init();
-    raffle_tokens t = raffle_tokens_init();
-    t.rows = rows;
-    t.slot = slot;
-    t.token = token;
-    t.stream = stream;
-    raffle_status status = raffle_state_accept(state, &t, &error);
-    return status ? (core_raise(status, &error), -1) : 0;
 }
 
 /* ---- the type -------------------------------------------------------------------------------------------------------- */

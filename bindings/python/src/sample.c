@@ -7,27 +7,13 @@
 typedef struct sample_call {
     batch batch;
     report_arrays told;
-    int after; /* AFTER_... */
+    batch_after after;
 } sample_call;
 
-/* What happens to the requests after a draw. */
-enum { AFTER_ADVANCE = 1, AFTER_ACCEPT = 2 }; /* positions by one; histories by the token */
-enum { MORE = 2, MORE_PREPARED = 3 };         /* arguments behind those of a batch: report, after; what the call returns */
+enum { MORE = 2, MORE_PREPARED = 3 }; /* arguments behind those of a batch: report, after; what the call returns */
 
 static raffle_status sample(const batch *b, const raffle_launch *launch, raffle_error *error) {
     return raffle_sample(b->plan->plan, &b->logits, &b->params, &b->result, launch, error);
-}
-
-/* Adds 1 to the position of every row, on its device. NULL, or what went wrong. */
-static const char *advance_positions(const batch *b) {
-    uint64_t *position = (uint64_t *)b->params.position;
-    if (b->plan->desc.backend == RAFFLE_CUDA)
-        return device_advance(b->plan->desc.device, position, b->slots, b->params.slot, b->rows, b->launch.stream);
-    for (int64_t row = 0; row < b->rows; ++row) {
-        const int64_t slot = b->params.slot ? b->params.slot[row] : row;
-        if (slot >= 0 && slot < b->slots) position[slot]++; /* another thread may have written there since the check */
-    }
-    return NULL;
 }
 
 /* 1: positions can be advanced in place. */
@@ -43,10 +29,12 @@ static int advance_check(const batch *b) {
 static int call_build(sample_call *c, batch_arguments *a, PyObject *arguments, Py_ssize_t more) {
     PyObject *report = PyTuple_GetItem(arguments, more);
     memset(&c->told, 0, sizeof c->told);
+    memset(&c->after, 0, sizeof c->after);
     a->reports = report != Py_None;
     if (batch_build(&c->batch, a)) return -1;
-    c->after = (int)PyLong_AsLong(PyTuple_GetItem(arguments, more + 1));
-    int wrong = PyErr_Occurred() || report_take(&c->told, &c->batch, report) || (c->after & AFTER_ADVANCE && !advance_check(&c->batch));
+    c->after.what = (int)PyLong_AsLong(PyTuple_GetItem(arguments, more + 1));
+    int wrong = PyErr_Occurred() || report_take(&c->told, &c->batch, report) ||
+                (c->after.what & AFTER_ADVANCE && !advance_check(&c->batch));
     if (a->reports) c->batch.result.report = &c->told.report;
     return wrong ? -1 : 0;
 }
@@ -56,26 +44,10 @@ static void call_release(sample_call *c) {
     batch_release(&c->batch);
 }
 
-/* Whether the tokens can be accepted. Of a GPU's histories only the GPU knows, and flags what does not fit. */
-static int accept_check(const batch *b, int far) {
-    if (!far) return !requests_idle(b->requests) || requests_accept_check(b->requests, b->params.slot, b->rows) ? -1 : 0;
-    if (b->rows <= b->requests->slots) return 0;
-    PyErr_Format(PyExc_ValueError, "%lld rows have %lld slots: no slot may be there twice", (long long)b->rows, (long long)b->requests->slots);
-    return -1;
-}
-
 /* Draws, then moves the requests on: all of it, or nothing. */
 static int call_draw(sample_call *c) {
     batch *b = &c->batch;
-    const int far = b->plan->desc.backend == RAFFLE_CUDA;
-    const raffle_state *state = !b->requests || !(c->after & AFTER_ACCEPT) ? NULL : far ? &b->requests->there.state : &b->requests->state;
-    const int accepts = state && state->memory;
-    if (accepts && accept_check(b, far)) return -1;
-    if (batch_run(b, sample)) return -1;
-    if (accepts && requests_accept(state, b->params.slot, b->result.token, b->rows, b->launch.stream)) return -1;
-    const char *wrong = c->after & AFTER_ADVANCE ? advance_positions(b) : NULL;
-    if (wrong) PyErr_SetString(PyExc_RuntimeError, wrong);
-    return wrong ? -1 : 0;
+    return after_check(b, &c->after) || batch_run(b, sample) || after_run(b, &c->after) ? -1 : 0;
 }
 
 /* sample(..., report, after) */

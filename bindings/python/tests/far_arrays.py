@@ -63,7 +63,7 @@ class Far:
 
     @property
     def pointer(self):
-        return self.memory.pointer + self.offset
+        return self.memory.pointer + self.offset if self.nbytes else 0  # as torch's arrays of nothing
 
     @property
     def __cuda_array_interface__(self):

@@ -241,10 +241,37 @@ ZERO_AXES = np.array(1.0, np.float32)
     (lambda: raffle.Sampler(1, vocab=8, history_max=None), TypeError, "history_max is None"),
     (lambda: raffle.Sampler(1).get("x"), TypeError, "slot is 'x'"),
     (lambda: raffle.sample(np.ma.masked_array(GOOD, GOOD == 0)), TypeError, "masked array"),
+    (lambda: raffle.sample(GOOD, stream=5), ValueError, "stream is for a GPU: the logits are on the CPU"),
+    (lambda: raffle.sample(GOOD, logit_bias={1.5: 2.0}), TypeError, "logit_bias has the key 1.5: must be a token's id"),
+    (lambda: raffle.sample(GOOD, logit_bias={"a": 2.0}), TypeError, "logit_bias has the key 'a'"),
+    (lambda: raffle.sample(GOOD, logprobs=1.0), TypeError, "logprobs is 1.0"),
+    (lambda: raffle.verify(GOOD[0], np.zeros((1, 0), int)), ValueError, "logits have 1 axes: must be"),
+    (lambda: raffle.verify(GOOD[None, None], np.zeros((1, 2), int)), ValueError, "logits have 4 axes: must be"),
+    (lambda: raffle.verify(np.broadcast_to(GOOD[0], (1, 3, 8)), np.zeros((1, 2), int)), ValueError, "drafts need rows of their own"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=GOOD[:2], draft_params=[1]), TypeError,
+     "draft_params must be a dictionary"),
 ])
 def test_of_every_function(call, error, sentence):
     with pytest.raises(error, match=sentence):
         call()
+
+
+def test_numbers_of_numpy():
+    """A number is one, whoever made it; and what a key of JSON says."""
+    assert raffle.sample(GOOD, seed=np.uint64(1), top_k=np.int8(2), logprobs=np.int64(2))[1].top_tokens.shape == (3, 2)
+    wanted = raffle.sample(GOOD, temperature=0, logit_bias={3: 9.0})
+    assert (raffle.sample(GOOD, temperature=0, logit_bias={np.int64(3): np.float32(9)}) == wanted).all()
+    assert (raffle.sample(GOOD, temperature=0, logit_bias={"3": 9.0}) == wanted).all()
+    sampler = raffle.Sampler(np.int64(2), vocab=np.int32(8), history_max=np.int64(9))
+    slot = np.int64(sampler.add(seed=np.uint64(2**64 - 1)))
+    sampler.set_prompt(slot, range(2))
+    sampler.accept(slot, np.int64(5))
+    sampler.accept(slot, iter([6, 7]))
+    sampler.truncate(slot, np.int64(2))
+    assert sampler.history(slot) == ([0, 1], [5]) and sampler.get(slot)["position"] == 1
+    for tokens in (None, 1.5):
+        with pytest.raises(TypeError, match="tokens must be ids"):
+            sampler.set_prompt(slot, tokens)
 
 
 def test_an_index_of_no_rows():

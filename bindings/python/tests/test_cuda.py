@@ -136,6 +136,8 @@ def test_nothing_waits(logits):
     sampler = raffle.Sampler(ROWS, like=gpu, vocab=VOCAB, history_max=100)
     for seed in range(ROWS):
         sampler.add(seed=seed)
+    target, host = torch.stack([gpu, gpu], 1), logits.argmax(-1).int()[:, None].numpy()
+    drafts, order = torch.from_numpy(host).cuda(), torch.arange(ROWS, device="cuda").flip(0)
     calls = [lambda: raffle.sample(gpu, 0.8, 50, 0.9, seed=1), lambda: raffle.sample(gpu, [0.5] * ROWS, seed=list(range(ROWS))),
              lambda: raffle.sample(gpu, np.full(ROWS, 0.7), seed=seeds), lambda: raffle.sample(gpu, torch.ones(ROWS), seed=seeds),
              lambda: raffle.torch.sample(gpu, 0.8, 50, 0.9), lambda: raffle.sample(gpu),
@@ -143,7 +145,9 @@ def test_nothing_waits(logits):
              lambda: raffle.sample(gpu, seed=1, logprobs=3, logprob_token_ids=[1, 2]), lambda: raffle.torch.sample(gpu, logprobs=3),
              lambda: sampler.sample(gpu), lambda: sampler.set(3, temperature=0.7, banned_token_ids=[1, 2, 3]),
              lambda: sampler.set_prompt(3, [1, 2, 3]), lambda: sampler.accept(3, [4]), lambda: sampler.truncate(3, 1),
-             lambda: (sampler.remove(5), sampler.add(presence_penalty=1.0))]
+             lambda: (sampler.remove(5), sampler.add(presence_penalty=1.0)), lambda: raffle.verify(target, drafts, 0.8, seed=1),
+             lambda: raffle.verify(target, host, presence_penalty=1.0, output_token_ids=[[1, 2]] * ROWS, seed=1),
+             lambda: sampler.verify(target, drafts), lambda: sampler.verify(target, drafts, order, draft_logits=gpu, logprobs=1)]
     for call in calls:
         call()
     torch.cuda.synchronize()
@@ -378,6 +382,25 @@ def test_memory_that_goes_after_prepare(logits):
     gpu.untyped_storage().resize_(0)
     with pytest.raises(ValueError, match="logits: the array is not what it was at prepare"):
         call()
+
+
+def test_memory_that_is_gone(logits):
+    """torch keeps the shape where the memory is gone: no kernel may go there."""
+    gpu, target, drafts = logits.cuda(), rows(4).reshape(2, 2, VOCAB).cuda(), torch.zeros(2, 1, dtype=torch.int32, device="cuda")
+    for made, call in (
+        (gpu, lambda t: raffle.sample(t, seed=1)), (torch.ones(ROWS), lambda t: raffle.sample(gpu, t, seed=1)),
+        (torch.ones(ROWS, dtype=torch.int64), lambda t: raffle.sample(gpu, top_k=t, seed=1)),
+        (torch.ones(ROWS, dtype=torch.int32), lambda t: raffle.sample(gpu, seed=1, out=t)),
+        (torch.ones(ROWS, 157, dtype=torch.int32), lambda t: raffle.sample(gpu, seed=1, allow=t)),
+        (torch.ones(ROWS, 2, dtype=torch.int64), lambda t: raffle.sample(gpu, seed=1, logprob_token_ids=t)),
+        (drafts, lambda t: raffle.verify(target, t, seed=1)),
+        (target[:, 0], lambda t: raffle.verify(target, drafts, seed=1, draft_logits=t)),
+    ):
+        gone = made.clone().cuda()
+        gone.untyped_storage().resize_(0)
+        with pytest.raises(ValueError, match="has no memory: it was freed"):
+            call(gone)
+    assert raffle.sample(gpu, seed=1).tolist() == raffle.sample(logits, seed=1).tolist()
 
 
 def test_no_rows():

@@ -396,12 +396,14 @@ def test_samplers_of_many_threads():
 def test_memory_does_not_grow():
     logits = rows(4)
     gpu = far(logits)
+    target, drafts = far(np.stack([logits, logits], 1)), far(logits.argmax(-1).astype(np.int32)[:, None])
     sampler = raffle.Sampler(4, like=gpu, vocab=VOCAB, history_max=50)
 
     def round_of_requests(number):
         slots = [sampler.add(seed=i, banned_token_ids=list(range(number % 50 + 1)), presence_penalty=1.0) for i in range(4)]
         sampler.set_prompt(slots[0], [1, 2, 3])
         sampler.sample(gpu, slots)
+        sampler.verify(target, drafts, slots, draft_logits=gpu, logprobs=1)
         sampler.set(slots[1], logit_bias={i: 1.0 for i in range(number % 20)})
         raffle.sample(gpu, logit_bias={1: 2.0}, output_token_ids=[[1]] * 4, presence_penalty=1.0, seed=1)
         raffle.prepare(gpu, seed=1, banned_token_ids=[1])()
@@ -422,6 +424,10 @@ def test_memory_does_not_grow():
 # ---- drafts --------------------------------------------------------------------------------------------------------------
 
 
+def gone(words):
+    return {name: far(value) if isinstance(value, np.ndarray) else value for name, value in words.items()}
+
+
 def test_drafts():
     target, draft = rows(6 * 5, 8).reshape(6, 5, VOCAB), rows(6 * 4, 9).reshape(6, 4, VOCAB)
     target[:, :4] = target[:, :4] * np.float32(0.3) + draft
@@ -430,10 +436,9 @@ def test_drafts():
     of_drafts = dict(draft_logits=draft, draft_params=dict(temperature=0.8, top_k=50))
     for words in (dict(draft_probs=probs), dict(draft_probs=probs, method="block"), of_drafts,
                   dict(of_drafts, draft_params=dict(temperature=[0.8] * 6, top_k=[50] * 6)), dict(), dict(method="match")):
-        gone = {name: far(value) if isinstance(value, np.ndarray) else value for name, value in words.items()}
         wanted = raffle.verify(target, drafts, 0.9, top_p=0.95, seed=1, **words)
         for given in (far(drafts), far(drafts.astype(np.int64)) if TORCH else drafts, drafts):
-            found = raffle.verify(far(target), given, 0.9, top_p=0.95, seed=1, **gone)
+            found = raffle.verify(far(target), given, 0.9, top_p=0.95, seed=1, **gone(words))
             for one, other in zip(found[:3], wanted[:3]):
                 same(one, other)
     first = np.array([0, 4, 4, 7, 12, 20, 24], np.int32)
@@ -445,12 +450,156 @@ def test_drafts():
     asked = dict(seed=3, temperature=0.7, repetition_penalty=1.2, frequency_penalty=0.3, banned_token_ids=[1, 5], logit_bias={3: 2.0},
                  output_token_ids=said(6, 5), min_tokens=4, stop_token_ids=[2], logprobs=2)
     for words in (dict(of_drafts), dict(), dict(method="match"), dict(draft_probs=probs, logprobs_mode="processed_logprobs")):
-        gone = {name: far(value) if isinstance(value, np.ndarray) else value for name, value in words.items()}
-        wanted, found = raffle.verify(target, drafts, **asked, **words), raffle.verify(far(target), far(drafts), **asked, **gone)
+        wanted, found = raffle.verify(target, drafts, **asked, **words), raffle.verify(far(target), far(drafts), **asked, **gone(words))
         for one, other in zip(found[:4], wanted[:4]):
             same(one, other)
         same_report(found.report, wanted.report)
     with pytest.raises(ValueError, match="draft temperature of row 0 is -1"):
         raffle.verify(far(target), far(drafts), draft_logits=far(draft), draft_params=dict(temperature=-1))
-    with pytest.raises(ValueError, match="a sampler on a GPU does not verify"):
-        raffle.Sampler(2, like=far(target)).verify(far(target), far(drafts))
+
+
+class Gone:
+    """An array whose memory was freed."""
+
+    def __init__(self, shape, typestr):
+        self.shape = shape
+        self.__cuda_array_interface__ = dict(shape=shape, typestr=typestr, data=(0, False), version=3)
+
+
+def test_wrong_arrays():
+    """What the host can see is an error, what only the GPU sees a flag; and nothing comes back that nobody wrote."""
+    logits, target, drafts = far(rows(4)), far(rows(4).reshape(2, 2, VOCAB)), np.array([[3], [4]], np.int32)
+    for call, sentence in (
+        (lambda: raffle.sample(logits, Gone((4,), "<f4"), seed=1), "temperature has no memory: it was freed"),
+        (lambda: raffle.sample(logits, seed=1, slot=Gone((4,), "<i4"), temperature=[1.0] * 4), "slot has no memory"),
+        (lambda: raffle.sample(logits, seed=1, allow=Gone((4, 22), "<i4")), "allow has no memory"),
+        (lambda: raffle.sample(logits, seed=1, out=Gone((4,), "<i4")), "out has no memory"),
+        (lambda: raffle.sample(logits, seed=1, slot=[0, 1, 2, -1], temperature=[1.0] * 4), "slot of row 3 is -1: must be 0 to 3"),
+        (lambda: raffle.sample(logits, seed=1, index=[0, 4]), "row_index of row 1 is 4: must be 0 to 3"),
+        (lambda: raffle.verify(target, drafts - 5, seed=1), "draft 0 of request 0 is -2: must be -1 to 699"),
+        (lambda: raffle.verify(target, drafts + VOCAB - 4, seed=1), "draft 0 of request 1 is 700: must be -1 to 699"),
+        (lambda: raffle.verify(logits, np.zeros(2, np.int32), seed=1, first=[0, 3, 2]), r"drafts.first\[1\] is 3: must be 0 to 2"),
+        (lambda: raffle.verify(logits, np.zeros(2, np.int32), seed=1, first=[1, 1, 2]), r"drafts.first\[0\] is 1: must be 0 to 0"),
+        (lambda: raffle.verify(logits, np.zeros(2, np.int32), seed=1, first=[0, 1, 1]), r"drafts.first\[2\] is 1: must be 2 to 2"),
+        (lambda: raffle.verify(logits.reshape(1, 4, VOCAB), np.zeros((1, 3), np.int32), seed=1, parent=[-1, 1, 0]),
+         "parent of draft 1 of request 0 is 1: must be -1 to 0"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+    for place in ([0, -1, 4, 2**31 - 1], [0, -(2**31), 5, 7]):
+        for words in (dict(index=far(np.array(place, np.int32))), dict(slot=far(np.array(place, np.int32)), temperature=[1.0] * 4)):
+            token, flags = raffle.sample(logits, seed=1, return_flags=True, **words)
+            assert near(token)[1:].tolist() == [-1] * 3 and near(flags)[1:].tolist() == [raffle.ROW_ARGUMENT] * 3
+    for first in ([0, 50, 2], [0, -(2**31), 2], [2, 1, 0]):
+        done = raffle.verify(logits, far(np.zeros(2, np.int32)), seed=1, first=far(np.array(first, np.int32)), logprobs=2)
+        told = near(done.report.top_tokens)
+        assert ((-1 <= near(done.tokens)) & (near(done.tokens) < VOCAB)).all() and ((-1 <= told) & (told < VOCAB)).all()
+        assert raffle.ROW_ARGUMENT in near(done.row_flags).tolist()
+
+
+def test_requests_without_drafts():
+    """As many as a plan has rows: `first` has one entry more."""
+    for count in (15, 16, 17, 32):
+        words = dict(seed=1, first=[0] * (count + 1))
+        same(raffle.verify(far(rows(count)), far(np.zeros(0, np.int32)), **words).tokens,
+             raffle.verify(rows(count), np.zeros(0, np.int32), **words).tokens)
+
+
+def drafted(slots, each, rng):
+    """(target rows [requests, each + 1, VOCAB], drafts [requests, each], draft rows) of which many stand; some requests have fewer."""
+    rows_of = rows(len(slots) * (each + 1), int(rng.integers(1 << 30))).reshape(len(slots), each + 1, VOCAB)
+    draft = rows_of[:, :each] * np.float32(0.9)
+    drafts = draft.argmax(-1).astype(np.int32)
+    drafts[rng.random(drafts.shape) < 0.2] = 3
+    drafts[rng.random(drafts.shape) < 0.1] = -1
+    return rows_of, drafts, draft
+
+
+def same_verified(found, wanted):
+    for one, other in zip(found[:4], wanted[:4]):
+        same(one, other)
+    assert (found.report is None) == (wanted.report is None)
+    if found.report is not None:
+        same_report(found.report, wanted.report)
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_drafts_of_a_sampler(history):
+    """Positions go on by as many tokens as each request emits, histories by the tokens."""
+    both = Both(40, **(dict(vocab=VOCAB, history_max=300) if history else {}))
+    if history:
+        slots = filled(both, 20)
+    else:
+        slots = [both.add(seed=i, top_k=30 + i, position=2**64 - 3) for i in range(20)]
+    rng = np.random.default_rng(4)
+    methods = (dict(), dict(method="match"), dict(method="block", draft_logits=1), dict(draft_probs=1, logprobs=2),
+               dict(draft_logits=1, draft_params=1), dict(accept=False))
+    for step in range(18):
+        chosen = rng.permutation(slots)[: rng.integers(1, len(slots) + 1)].tolist()
+        target, drafts, draft = drafted(chosen, step % 4, rng)
+        words = dict(methods[step % len(methods)])
+        for name, value in (("draft_logits", draft), ("draft_probs", raffle.softmax(draft.reshape(-1, VOCAB), 0.7)),
+                            ("draft_params", dict(temperature=[0.5 + i / 20 for i in range(len(chosen))], top_k=40))):
+            if name in words:
+                words[name] = value
+        if step in (5, 6):
+            target[0, 0] = -np.inf  # nothing to draw
+        order = far(np.array(chosen, np.int64 if TORCH else np.int32)) if step % 2 else chosen
+        wanted = both.here.verify(target, drafts, chosen, **words)
+        same_verified(both.there.verify(far(target), far(drafts) if step % 3 else drafts, order, **gone(words)), wanted)
+        both.sample(rows(len(chosen), 500 + step), chosen)
+    for slot in slots:
+        both.get(slot)
+        if history:
+            both.history(slot)
+    if history:
+        assert sum(len(both.history(slot)[1]) for slot in slots) > 400
+
+
+def test_drafts_of_a_sampler_in_a_graph():
+    """Nothing waits, and a replay goes on where the last one ended."""
+    both = Both(8, vocab=VOCAB, history_max=200)
+    slots = filled(both, 6)[::-1]
+    target, drafts, draft = drafted(slots, 3, np.random.default_rng(1))
+    gpu = [far(array) for array in (target, drafts, draft, np.array(slots, np.int32))]
+
+    def verify():
+        return both.there.verify(gpu[0], gpu[1], gpu[3], draft_logits=gpu[2], logprobs=1)
+
+    same_verified(verify(), both.here.verify(target, drafts, slots, draft_logits=draft, logprobs=1))
+    made, replay = capture(verify)
+    for step in range(6):
+        replay()
+        same_verified(made, both.here.verify(target, drafts, slots, draft_logits=draft, logprobs=1))
+    for slot in slots:
+        both.get(slot)
+        both.history(slot)
+
+
+def test_wrong_drafts_of_a_sampler():
+    sampler = raffle.Sampler(3, like=far(rows(1)), vocab=VOCAB, history_max=5)
+    full, other = sampler.add(seed=1, presence_penalty=1.0, top_k=1), sampler.add(seed=2, presence_penalty=1.0)
+    sampler.set_prompt(full, [1, 2, 3])
+    target = rows(6).reshape(2, 3, VOCAB)
+    drafts = target[:, :2].argmax(-1).astype(np.int32)
+    before = sampler.get(full), sampler.get(other)
+    for call, sentence in (
+        (lambda: sampler.verify(far(target), drafts, [full, 2]), "slot 2 has no request"),
+        (lambda: sampler.verify(far(target), drafts, 1), "slot must have an entry per row"),
+        (lambda: sampler.verify(far(target), drafts, [other, other]), "slot 1 of row 1 is out of range, or in this call twice"),
+        (lambda: sampler.verify(far(target), drafts[:, 0], [full, other]), r"drafts must be \[requests, each\]"),
+        (lambda: sampler.verify(far(target), drafts[:1], [full]), r"logits have shape \(2, 3, 700\): must be \(1, 3, 700\)"),
+        (lambda: sampler.verify(target, drafts, [full, other]), "make it with like=logits"),
+        (lambda: raffle.Sampler(2).verify(far(target), drafts, [full, other]), "make it with like=logits"),
+        (lambda: sampler.verify(far(rows(8)), np.zeros((4, 1), np.int32), far(np.zeros(4, np.int32))), "no slot may be there twice"),
+        (lambda: sampler.verify(far(target), drafts, [full, other], draft_logits=far(target[:, :2]),
+                                draft_params=dict(temperature=[1.0] * 3)), "draft temperature has 3 entries"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+    assert (sampler.get(full), sampler.get(other)) == before and sampler.history(full) == ([1, 2, 3], [])
+    done = sampler.verify(far(target), far(drafts), [full, other])  # three tokens, where there is room for two
+    assert near(done.accepted)[0] == 2 and not near(done.row_flags)[0].any()
+    assert sampler.history(full) == ([1, 2, 3], []) and len(sampler.history(other)[1]) == near(done.accepted)[1] + 1
+    flags = near(sampler.sample(far(rows(2)), [full, other], return_flags=True)[1]).tolist()
+    assert flags == [raffle.ROW_STATE, 0]

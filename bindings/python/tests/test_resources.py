@@ -72,12 +72,15 @@ def test_no_leak_of_requests():
 def test_no_leak_of_a_sampler():
     """Requests come, speak and go; some are refused."""
     sampler = raffle.Sampler(4, vocab=16, history_max=32)
-    logits = np.zeros((1, 16), np.float32)
+    logits, drafts = np.zeros((1, 16), np.float32), np.array([[1]])
 
     def call():
         slot = sampler.add(seed=1, allowed_token_ids=[1, 2, 3], logit_bias={1: 1.0}, repetition_penalty=1.2)
         sampler.set_prompt(slot, [1, 2])
         sampler.sample(logits, [slot], logprobs=1)
+        sampler.verify(np.stack([logits, logits], 1), drafts, [slot], draft_probs=logits, logprobs=1)
+        with pytest.raises(ValueError):
+            sampler.verify(np.stack([logits, logits], 1), drafts, [slot], draft_probs=logits[:, :9])
         sampler.set(slot, banned_token_ids=[2])
         with pytest.raises(ValueError):
             sampler.set(slot, banned_token_ids=[99])

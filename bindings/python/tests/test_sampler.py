@@ -1,4 +1,6 @@
 """Sampler: slots from a request's first token to its last."""
+import threading
+
 import numpy as np
 import pytest
 import raffle
@@ -299,7 +301,7 @@ def test_wrong_histories(logits):
     assert sampler.history(slot) == ([], [])
     sampler.set_prompt(other, [1, 2, 3, 4])
     out = np.full(2, 9, np.int32)
-    with pytest.raises(ValueError, match="slot 1 of row 1 has a full history"):
+    with pytest.raises(ValueError, match="slot 1 of row 1 has a history of 4 tokens: 1 more do not fit in 4"):
         sampler.sample(logits[:2], [slot, other], out=out)
     assert out.tolist() == [9, 9] and sampler.history(slot) == ([], []) and sampler.get(slot)["position"] == 0
     sampler.sample(logits[:2], [slot, other], accept=False)
@@ -372,23 +374,60 @@ def test_a_loop_with_drafts(logits):
     assert [twin.get(s) for s in slots] == before
 
 
-def test_verify_refuses_before_it_draws(logits, monkeypatch):
+def test_verify_refuses_before_it_draws(logits):
     """What cannot be accepted is not drawn: no request loses its tokens because of another."""
     sampler = raffle.Sampler(3, vocab=VOCAB, history_max=6)
     slots = [sampler.add(seed=s, presence_penalty=1) for s in range(3)]
     sampler.accept(slots[1], [5, 5, 5, 5])
     rows, drafts = np.stack([logits[:3]] * 3), np.full((3, 2), 7)
     before = [sampler.get(s) for s in slots]
-    with monkeypatch.context() as m:
-        m.setattr("raffle._core.verify", lambda *a: pytest.fail("drawn"))
-        with pytest.raises(ValueError, match="slot 1 has a history of 4 tokens: 3 more do not fit in 6"):
-            sampler.verify(rows, drafts)
-        with pytest.raises(ValueError, match="slot 2 is in this call twice"):
-            sampler.verify(rows, drafts, np.array([0, 2, 2]))
+    with pytest.raises(ValueError, match="slot 1 of row 1 has a history of 4 tokens: 3 more do not fit in 6"):
+        sampler.verify(rows, drafts)
+    with pytest.raises(ValueError, match="slot 2 of row 2 is out of range, or in this call twice"):
+        sampler.verify(rows, drafts, np.array([0, 2, 2]))
     with pytest.raises(ValueError, match="slot must have an entry per row"):
         sampler.verify(rows[:1], drafts[:1], 0)
-    assert [sampler.get(s) for s in slots] == before
+    assert [sampler.get(s) for s in slots] == before and [sampler.history(s)[1] for s in slots] == [[], [5, 5, 5, 5], []]
     sampler.verify(rows, drafts, accept=False)
+    assert [sampler.get(s) for s in slots] == before
     drafts[1, 1] = -1  # no draft: room for two is enough
     done = sampler.verify(rows, drafts, slots)
     assert sampler.history(1)[1] == [5, 5, 5, 5, *done.tokens[1, : done.accepted[1] + 1].tolist()]
+
+
+def test_a_slot_is_given_once():
+    """Two threads that add at the same time: one comes while the other has not finished."""
+    sampler, found = raffle.Sampler(3), []
+    first, set_slot = sampler.add(), sampler._pool.set
+
+    def slowly(*arguments):
+        if len(found) < 1:
+            found.append(None)
+            other = threading.Thread(target=lambda: found.append(sampler.add()))
+            other.start()
+            other.join()
+        set_slot(*arguments)
+
+    sampler._pool.set = slowly
+    assert sorted([first, sampler.add(), found[1]]) == [0, 1, 2]
+    for call in (sampler.add, lambda: sampler.fork(0)):
+        with pytest.raises(ValueError, match="all 3 slots are taken"):
+            call()
+    sampler.remove(1)
+    for wrong in (lambda: sampler.add(temperature=-1), lambda: sampler.fork(0, temperature=-1)):  # leaves the slot free
+        with pytest.raises(ValueError, match="temperature"):
+            wrong()
+    assert sampler.fork(0) == 1
+
+
+def test_parameters_of_drafts_have_an_entry_per_request(logits):
+    """A pool has no place for them, and its slots come in any order."""
+    sampler = raffle.Sampler(9)
+    slots = [sampler.add(seed=s, top_k=20) for s in range(9)][6:2:-1]
+    target, drafts = logits.repeat(3, 0).reshape(4, 3, VOCAB), logits.argsort(-1)[:, -3:-1]
+    words = dict(draft_logits=logits.repeat(2, 0), draft_params=dict(temperature=[0.3, 0.6, 1.5, 2.0], top_k=7))
+    wanted = raffle.verify(target, drafts, top_k=20, seed=[6, 5, 4, 3], **words)
+    found = sampler.verify(target, drafts, slots, **words)
+    assert found.tokens.tolist() == wanted.tokens.tolist() and len(set(wanted.accepted.tolist())) > 1
+    with pytest.raises(ValueError, match="draft temperature has 9 entries"):
+        sampler.verify(target, drafts, slots, draft_logits=logits.repeat(2, 0), draft_params=dict(temperature=[1.0] * 9))

@@ -54,10 +54,33 @@ def test_out(logits):
 
 
 def test_memory_that_is_gone(logits):
-    logits = logits.clone()
-    logits.untyped_storage().resize_(0)
-    with pytest.raises((ValueError, RuntimeError)):
-        raffle.sample(logits, seed=1)
+    """Of whatever argument. torch keeps shapes where the memory is gone, and most of its functions do not look."""
+    drafts, target = torch.zeros(2, 1, dtype=torch.int32), logits[:4].reshape(2, 2, -1)
+    for made, call in (
+        (logits, lambda t: raffle.sample(t, seed=1)), (torch.ones(ROWS), lambda t: raffle.sample(logits, t, seed=1)),
+        (torch.ones(ROWS, dtype=torch.int64), lambda t: raffle.sample(logits, seed=t)),
+        (torch.ones(ROWS, dtype=torch.int16), lambda t: raffle.sample(logits, top_k=t, seed=1)),
+        (torch.ones(ROWS, dtype=torch.int32), lambda t: raffle.sample(logits, seed=1, out=t)),
+        (torch.ones(ROWS, dtype=torch.int32), lambda t: raffle.sample(logits, seed=1, index=t)),
+        (torch.ones_like(logits, dtype=torch.bool), lambda t: raffle.sample(logits, seed=1, allow=t)),
+        (torch.ones(ROWS, 2, dtype=torch.int32), lambda t: raffle.sample(logits, seed=1, logprob_token_ids=t)),
+        (logits, lambda t: raffle.softmax(logits, out=t)), (drafts, lambda t: raffle.verify(target, t, seed=1)),
+        (target, lambda t: raffle.verify(t, drafts, seed=1)),
+        (logits[:2], lambda t: raffle.verify(target, drafts, seed=1, draft_logits=t)),
+    ):
+        gone = made.clone()
+        gone.untyped_storage().resize_(0)
+        with pytest.raises(ValueError, match="has no memory: it was freed"):
+            call(gone)
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch says it in other words")
+def test_tensors_that_are_no_arrays(logits):
+    for wrong in (logits.to_sparse(), torch.quantize_per_tensor(logits, 0.1, 0, torch.qint8)):
+        with pytest.raises(TypeError, match="logits is no array: [^\\n]*$"):
+            raffle.sample(wrong, seed=1)
+    with pytest.raises(TypeError, match="temperature is no array: [^\\n]*$"):
+        raffle.sample(logits, torch.ones(ROWS, device="meta"), seed=1)
 
 
 @pytest.mark.parametrize("change", [lambda t: t.untyped_storage().resize_(0), lambda t: t.resize_(64, 500000),
@@ -290,7 +313,7 @@ def test_operators_keep_no_memory_of_a_compiler(monkeypatch):
     kind = _arrays.kind_of(torch.zeros(1))
     monkeypatch.setattr(kind, "zeros", lambda logits, count, dtype: [count])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: type("Stream", (), {"cuda_stream": 5}))
+    monkeypatch.setattr(kind, "_current", lambda logits: 5)
     monkeypatch.setattr(kind, "_workspaces", {})
     plan = type("Plan", (), {"device_bytes": 64})()
     logits = torch.zeros(1)
