@@ -144,24 +144,30 @@ template <int pass> __device__ __forceinline__ void said_note(const raffle_extra
     }
     const uint64_t of_output = (ENTRY_OUTPUT - 1) << ENTRY_BITS, of_prompt = ~(uint64_t)0 << 2 * ENTRY_BITS;
     const uint64_t matters = of_output | (seen_in || count_in ? of_prompt : 0);
-#pragma unroll 2
-    for (int32_t i = threadIdx.x; i < h.entries; i += BLOCK_THREADS) { /* a token is in one entry */
-        const uint64_t entry = h.entry[i];
-        const uint32_t at = to.p.at(entry_token(entry));
-        if (at >= to.p.tokens || !(entry & matters)) continue;
-        if (pass == PASS_MARK) {
-            to.mark(at);
-            continue;
-        }
-        const uint32_t in = entry_prompt(entry), out = entry_output(entry);
-        const uint32_t seen = (out && repetition) || (in && seen_in) ? TALLY_SEEN : 0u;
-        const uint32_t count = min((counts ? out : 0u) + (count_in ? in : 0u), TALLY_COUNT - TAIL_MAX);
+    enum { AT_ONCE = 4 }; /* entries are waited for together */
+#pragma unroll 1
+    for (int32_t first = threadIdx.x; first < h.entries; first += AT_ONCE * BLOCK_THREADS) {
+        uint64_t entries[AT_ONCE]; /* a token is in one of them */
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; ++j) entries[j] = first + j * BLOCK_THREADS < h.entries ? h.entry[first + j * BLOCK_THREADS] : 0;
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; ++j) {
+            const uint32_t at = to.p.at(entry_token(entries[j]));
+            if (at >= to.p.tokens || !(entries[j] & matters)) continue;
+            if (pass == PASS_MARK) {
+                to.mark(at);
+                continue;
+            }
+            const uint32_t in = entry_prompt(entries[j]), out = entry_output(entries[j]);
+            const uint32_t seen = (out && repetition) || (in && seen_in) ? TALLY_SEEN : 0u;
+            const uint32_t count = min((counts ? out : 0u) + (count_in ? in : 0u), TALLY_COUNT - TAIL_MAX);
 #if SAID_TAIL
-        if (count) to.add(at, count);
-        if (seen) to.flag(at, seen); /* a token of the tail says it, too */
+            if (count) to.add(at, count);
+            if (seen) to.flag(at, seen); /* a token of the tail says it, too */
 #else
-        to.add(at, seen | count);
+            to.add(at, seen | count);
 #endif
+        }
     }
 #if SAID_TAIL
 #pragma unroll 1
@@ -259,9 +265,12 @@ static __device__ __noinline__ void record_tally(const row_request *q, const edi
 
 /* No token is marked; by all warps but the first. */
 __device__ __forceinline__ void edit_clear(edit_space &s) {
-    const uint4 none = make_uint4(0, 0, 0, 0);
+    const uint32_t least = order_of(MINUS_INF);
+    const int first = (int)threadIdx.x - WARP;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x - WARP; i < EDIT_WORDS / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.bits)[i] = none;
+    for (int i = first; i < EDIT_WORDS / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.bits)[i] = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int i = first; i < EDIT_GROUPS * PIECES / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.most)[i] = make_uint4(least, least, least, least);
 }
 
 /* The list of allowed ids as a mask of the part, less what the caller's mask forbids. */
@@ -304,12 +313,13 @@ template <class type> __device__ __forceinline__ uint32_t part_number(work<type>
         total += of_warp;
     }
     if (total > EDIT_TOKENS) return total;
+    if (threadIdx.x == 0) s.total = total;
 #pragma unroll 1
     for (int i = first; i < end; ++i) {
         s.before[i] = (uint16_t)place;
 #pragma unroll 1
         for (uint32_t bits = s.bits[i]; bits; bits &= bits - 1, ++place) {
-            s.id[place] = p.first + i * 32 + __ffs(bits) - 1;
+            s.at[place] = (uint16_t)(i * 32 + __ffs(bits) - 1);
             s.cell[place] = 0;
             s.bias[place] = NO_BIAS;
         }
@@ -318,10 +328,9 @@ template <class type> __device__ __forceinline__ uint32_t part_number(work<type>
     return total;
 }
 
-/* The logit of a marked token. */
-template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, int32_t id, uint32_t tally, float bias) {
+/* The logit of a marked token that was x. */
+template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, int32_t id, float x, uint32_t tally, float bias) {
     const raffle_extra &e = k->request.extra;
-    float x = type::one(k->row.logits + id * (int64_t)type::BYTES);
     if (tally & TALLY_BANNED || (k->row.allow && !bit_load(k->row.allow, id))) return MINUS_INF;
     x = edit_bias(x, bias);
     if (tally & (TALLY_SEEN | TALLY_COUNT)) {
@@ -358,12 +367,21 @@ template <class type> static __device__ __noinline__ void part_edit_far(work<typ
             const int at = i * 32 + __ffs(bits) - 1;
             const uint32_t tally = __ldcg(to.cell + at);
             const int32_t biased = tally & TALLY_BIAS ? ids_find(e.bias_id, e.bias_count, p.first + at) : -1;
-            __stcg(to.cell + at, bits_of(edit_value(k, p.first + at, tally, biased >= 0 ? e.bias[biased] : NO_BIAS)));
+            const float x = type::one(k->row.logits + (p.first + at) * (int64_t)type::BYTES);
+            __stcg(to.cell + at, bits_of(edit_value(k, p.first + at, x, tally, biased >= 0 ? e.bias[biased] : NO_BIAS)));
         }
 }
 
-/* Where the marks are made: tallies and logits in shared memory. False if there is no room. */
-template <class type> __device__ __forceinline__ bool part_edit_near(work<type> *k, const edit_part &p, const edit_notes &to) {
+/* Which piece of its group a token of the part is in: group.cuh says which lanes hold it. */
+template <class type> __device__ __forceinline__ uint32_t edit_piece(const work<type> *k, const edit_part &p, uint32_t at) {
+    const uint32_t token = at % GROUP, lane_whole = type::BYTES == 4 ? token % 128 / 4 : token / LANE_TOKENS;
+    const bool whole = group_whole(k->row, (int)((p.first + at) / GROUP));
+    return (whole ? lane_whole : token % WARP) / PIECE_LANES;
+}
+
+/* Where the marks are made: tallies and logits in shared memory. False if there is no room. *nan: an edited logit is none. */
+template <class type> __device__ __forceinline__ bool part_edit_near(work<type> *k, const edit_part &p, const edit_notes &to, bool *nan) {
+    enum { AT_ONCE = 4 }; /* logits are waited for together */
     edit_space &s = k->edit;
     const uint32_t total = part_number(k, p);
     if (total > EDIT_TOKENS) return false;
@@ -371,18 +389,36 @@ template <class type> __device__ __forceinline__ bool part_edit_near(work<type> 
     uint4 *patch = (uint4 *)(k->request.patch + p.first / 32);
 #pragma unroll 1
     for (int i = threadIdx.x; i < p.words / 4; i += BLOCK_THREADS) __stcg(patch + i, ((const uint4 *)s.bits)[i]);
+    uint64_t best = 0;
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < total; i += BLOCK_THREADS) {
-        const int32_t id = s.id[i];
-        const float x = edit_value(k, id, s.cell[i], s.bias[i]);
-        s.cell[i] = bits_of(x);
-        __stcg(k->request.overlay + id, x);
+    for (uint32_t first = threadIdx.x; first < total; first += AT_ONCE * BLOCK_THREADS) {
+        float x[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; ++j) {
+            const uint32_t i = min(first + j * BLOCK_THREADS, total - 1);
+            x[j] = type::one(k->row.logits + (p.first + s.at[i]) * (int64_t)type::BYTES);
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; ++j) {
+            const uint32_t i = first + j * BLOCK_THREADS;
+            if (i >= total) break;
+            const uint32_t at = s.at[i];
+            const int32_t id = p.first + (int32_t)at;
+            const float edited = edit_value(k, id, x[j], s.cell[i], s.bias[i]), counts = v_max(edited, MINUS_INF);
+            s.cell[i] = bits_of(edited);
+            __stcg(k->request.overlay + id, edited);
+            *nan |= edited != edited;
+            best = max(best, token_key(counts, id));
+            atomicMax(s.most + at / GROUP * PIECES + edit_piece(k, p, at), order_of(counts));
+        }
     }
+    if (k->to.greedy) warp_best(k, best, true);
     return true;
 }
 
-/* Checks the row's record and prepares groups [first, end). Afterwards k->valid says whether the row can be read at all. */
-template <class type> static __device__ __noinline__ void part_edit(work<type> *k, int first, int end) {
+/* Checks the row's record and prepares groups [first, end). Afterwards k->valid says whether the row can be read at all. Returns
+ * whether this thread has seen a NaN that the reading will not see. */
+template <class type> static __device__ __noinline__ bool part_edit(work<type> *k, int first, int end) {
     __builtin_assume(__isShared(k));
     row_request &q = k->request;
     edit_part p;
@@ -397,192 +433,129 @@ template <class type> static __device__ __noinline__ void part_edit(work<type> *
     if (!record_mark(&q, k->row.vocab, marks, to)) {
         if (threadIdx.x == 0) k->valid = false;
         __syncthreads();
-        return;
+        return false;
     }
+    bool nan = false;
     if (q.extra.allowed_count) mask_make(&q, p);
     if (marks) {
-        const bool near = part_edit_near(k, p, to);
+        const bool near = part_edit_near(k, p, to, &nan);
         if (!near) part_edit_far(k, p);
         if (threadIdx.x == 0) q.near = near;
     }
     __syncthreads();
+    return nan;
 }
 
 /* ---- reading a prepared part ----------------------------------------------------------------------------------- */
 
-/* A warp's loads in flight, like `flight`, with the words of the row's mask that hold a lane's bits. */
-template <class type, int groups> struct masked_flight : flight<type, groups> {
-    enum { WORDS = type::BYTES / 2 };
-    uint32_t word[groups][WORDS];
-    const uint32_t *allow; /* the lane's word of the row's first group, or NULL */
+/* A warp's loads in flight, like `flight`, of a row that is masked, or edited near. Masked and edited tokens are -inf in it, and
+ * the latter count by the maxima of their pieces; what they weigh is added behind the loop (edits_weigh). */
+template <class type> struct masked_flight : flight<type> {
+    enum { EDITED = 1, GROUPS = flight<type>::GROUPS, WORDS = flight<type>::WORDS, TOKENS = LANE_TOKENS / WORDS };
+    uint32_t word[GROUPS][WORDS]; /* of the mask, with the lane's bits */
+    const uint32_t *allow;        /* the lane's word of the row's first group, or NULL */
+    work<type> *k;
+    bool edited;
+    int first; /* group of the part */
 
-    /* Asks early, into registers of its own: what edits need is waited for first. */
     __device__ __forceinline__ void load(int i, int ahead) {
         const int group = this->g + (i + ahead) * BLOCK_WARPS;
-        lane_raw<type> fresh; /* left open where it is not looked at */
-        if (group < this->end) fresh = raw_load<type>(this->at + (i + ahead) * this->STEP, true, 0);
-        this->raw[i] = fresh;
+        flight<type>::load(i, ahead);
 #pragma unroll
-        for (int w = 0; w < WORDS; ++w) {
-            uint32_t next;
-            if (allow && group < this->end) next = bits_load(allow + group * GROUP_WORDS + w * (GROUP_WORDS / 2));
-            word[i][w] = next;
+        for (int w = 0; w < WORDS; ++w)
+            if (allow && this->room[w] > (i + ahead) * BLOCK_WARPS) word[i][w] = bits_load(allow + group * GROUP_WORDS + w * (GROUP_WORDS / 2));
+    }
+    __device__ __forceinline__ masked_flight(work<type> *of, int g, int part, int end) : k(of), first(part) {
+        const lane_raw<type> nothing = {};
+        edited = k->row.patch != nullptr;
+        allow = k->row.allow ? k->row.allow + threadIdx.x % WARP * TOKENS / 32 : nullptr;
+        this->aim(k->row.logits, k->row.vocab, g, end);
+#pragma unroll
+        for (int i = 0; i < GROUPS; ++i) {
+            this->raw[i] = nothing;
+#pragma unroll
+            for (int w = 0; w < WORDS; ++w) word[i][w] = 0;
+            load(i, 0);
         }
     }
-    __device__ __forceinline__ void start(const device_row &row, int first, int last) {
-        const int lane = threadIdx.x % WARP;
-        this->aim(row.logits, row.vocab, first, last);
-        allow = row.allow ? row.allow + lane * (LANE_TOKENS / WORDS) / 32 : nullptr;
+    __device__ __forceinline__ void next(int i) { load(i, GROUPS); }
+    __device__ __forceinline__ void shift() {
 #pragma unroll
-        for (int i = 0; i < groups; ++i) load(i, 0);
+        for (int i = 1; i < GROUPS; ++i)
+#pragma unroll
+            for (int w = 0; w < WORDS; ++w) word[i - 1][w] = word[i][w];
+        flight<type>::shift();
     }
-    __device__ __forceinline__ uint32_t allowed(int i) const {
+    /* The i-th group, counted from the part's first. */
+    __device__ __forceinline__ int of_part(int i) const { return this->g + i * BLOCK_WARPS - first; }
+    __device__ __forceinline__ void ready(int i) {
         const int lane = threadIdx.x % WARP;
-        if (!allow) return 0xffu;
-        if (type::BYTES == 2) return word[i][0] >> (lane % 4 * 8) & 0xffu;
-        return (word[i][0] >> (lane % 8 * 4) & 0xfu) | (word[i][WORDS - 1] >> (lane % 8 * 4) & 0xfu) << 4;
+        uint32_t keep = 0;
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w) {
+            uint32_t bits = allow ? word[i][w] : ~0u;
+            if (edited) bits &= ~k->edit.bits[of_part(i) * GROUP_WORDS + lane * TOKENS / 32 + w * (GROUP_WORDS / 2)];
+            keep |= (bits >> (lane * TOKENS % 32) & ((1u << TOKENS) - 1)) << w * TOKENS;
+        }
+        raw_mask(this->raw[i], keep);
+    }
+    /* In a group that is cut short, lanes hold other pieces (piece_peak_cut). */
+    __device__ __forceinline__ float most(int i, bool cut) const {
+        const int lane = threadIdx.x % WARP;
+        const float own = raw_peak(this->raw[i]);
+        if (!edited) return own;
+        const int piece = cut ? lane / (type::BYTES / 2) % PIECES : lane / PIECE_LANES;
+        return max_or_nan(own, float_of_order(k->edit.most[of_part(i) * PIECES + piece]));
+    }
+    /* The maxima of pieces have been read: the group's takes their place. */
+    __device__ __forceinline__ void note(int i, float peak) {
+        if (!edited) return;
+        __syncwarp();
+        if (threadIdx.x % WARP == 0) k->edit.most[of_part(i) * PIECES] = bits_of(peak);
     }
 };
 
-/* The edited tokens of a lane, of a group that counts from the part's first: in each of its words a run of cells. */
-template <class type> struct lane_edits {
-    enum { WORDS = type::BYTES / 2, TOKENS = LANE_TOKENS / WORDS };
-    uint32_t own; /* bit j: the lane's j-th token is one */
-    uint32_t word[WORDS];
+#define WEIGHED 0xffffffffu /* in place of a group's maximum: whoever has read it has weighed its edited tokens, too */
 
-    __device__ __forceinline__ lane_edits(const edit_space &s, int g, bool edited) : own(0) {
-        const int lane = threadIdx.x % WARP;
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w) {
-            word[w] = edited ? s.bits[g * GROUP_WORDS + lane * TOKENS / 32 + w * (GROUP_WORDS / 2)] : 0;
-            own |= (word[w] >> (lane * TOKENS % 32) & ((1u << TOKENS) - 1)) << w * TOKENS;
-        }
-    }
-    /* Calls visit(j, logit) for each. Few lanes have any. */
-    template <class function> __device__ __forceinline__ void visit(const edit_space &s, int g, function visit) const {
-        const int lane = threadIdx.x % WARP;
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w) {
-            uint32_t left = own >> w * TOKENS & ((1u << TOKENS) - 1);
-            if (!left) continue;
-            uint32_t place = s.before[g * GROUP_WORDS + lane * TOKENS / 32 + w * (GROUP_WORDS / 2)] +
-                             (uint32_t)__popc(word[w] & ((1u << lane * TOKENS % 32) - 1));
+/* Adds what edited tokens weigh to the records of their groups, whose maxima note() has left. */
+template <class type> __device__ __forceinline__ void edits_weigh(const work<type> *k, const records &to, int first) {
+    const edit_space &s = k->edit;
 #pragma unroll 1
-            for (; left; left &= left - 1, ++place) visit(w * TOKENS + __ffs(left) - 1, float_of(s.cell[place]));
-        }
+    for (uint32_t i = threadIdx.x; i < s.total; i += BLOCK_THREADS) {
+        const uint32_t g = s.at[i] / GROUP, peak = s.most[g * PIECES];
+        if (peak == WEIGHED) continue;
+        const ref f = ref_make_near(to.by, float_of(peak));
+        atomicAdd((unsigned long long *)to.mass + first + g, (unsigned long long)v_round(v_weight(v_max(float_of(s.cell[i]), MINUS_INF), &f, 0)));
     }
-};
-
-/* A NaN counts as -inf: what a lane has, and its maximum. */
-__device__ __forceinline__ float lane_scrub(float x[LANE_TOKENS]) {
-    float most = MINUS_INF;
-#pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) {
-        x[j] = v_max(x[j], MINUS_INF);
-        most = v_max(x[j], most);
-    }
-    return most;
 }
 
-/* The record of a group as it came, for a report beside that of the row that is sampled. */
-template <class type> __device__ __forceinline__ void record_raw(const records &shown, int g, const lane_raw<type> &raw) {
-    float x[LANE_TOKENS], most = raw_peak(raw);
-    raw_values(raw, x);
-    if (__any_sync(ALL_LANES, most != most)) most = lane_scrub(x);
-    record_make<true, true>(shown, g, x, most);
-}
-
-/* Calls visit(g, raw, edits, most) for the whole groups g, g + 8, ... below `end` of an aligned row that is masked or edited
- * near: in `raw`, masked and edited tokens are -inf; `edits` are the latter; `most` is the lane's largest of both. Loads of
- * `groups` of them are in flight. `first` is the part's; `apart`: leaves records of the row as it came, too. Returns whether
- * there was a NaN: records are then wrong. */
-template <int groups, bool apart, class type, class function>
-__device__ __forceinline__ bool prepared_visit(work<type> *k, int g, int first, int end, function visit) {
-    const bool edited = k->row.patch != nullptr;
-    masked_flight<type, groups> f;
-    float all = MINUS_INF;
-    f.start(k->row, g, end);
-    for (; f.g < f.end; f.advance()) {
-#pragma unroll
-        for (int i = 0; i < groups; ++i) {
-            const int now = f.g + i * BLOCK_WARPS;
-            if (now >= f.end) break;
-            lane_raw<type> raw = f.raw[i];
-            const uint32_t allowed = f.allowed(i);
-            f.load(i, groups);
-            if (apart) record_raw<type>(k->shown, now, raw);
-            const lane_edits<type> edits(k->edit, now - first, edited);
-            raw_mask(raw, allowed & ~edits.own);
-            float most = raw_peak(raw);
-            edits.visit(k->edit, now - first, [&](int, float x) { most = max_or_nan(most, x); });
-            visit(now, raw, edits, most);
-            all = max_or_nan(all, most);
-        }
-    }
-    return all != all;
-}
-
-/* The sum of a group's weights, those of edited tokens included. */
-template <class type>
-__device__ __forceinline__ void edited_weigh(const records &to, int g, const float x[LANE_TOKENS], const lane_edits<type> &edits,
-                                             const edit_space &s, int from, float peak) {
-    const ref f = ref_make_near(to.by, peak);
-    uint64_t sum = lane_weigh(x, f);
-    edits.visit(s, g - from, [&](int, float edited) { sum += v_round(v_weight(edited, &f, 0)); });
-    sum = group_sum(sum);
-    if (threadIdx.x % WARP == 0) __stcg(to.mass + g, sum);
-}
-
-template <class type, bool pieces, bool weights, bool apart>
+template <class type, bool pieces, bool weights, bool also, bool apart>
 static __device__ __noinline__ bool prepared_weigh(work<type> *k, int g, int first, int end) {
     __builtin_assume(__isShared(k));
-    const records to = k->to;
-    /* Weights take registers; a load that has to wait on the stack would not be in flight. */
-    return prepared_visit<weights || apart ? 4 / type::BYTES + 1 : 8 / type::BYTES, apart>(
-        k, g, first, end, [&](int now, const lane_raw<type> &raw, const lane_edits<type> &edits, float most) {
-            const float peak = record_peaks<pieces, weights>(to, now, most);
-            if (!weights) return;
-            float x[LANE_TOKENS];
-            raw_values(raw, x);
-            edited_weigh(to, now, x, edits, k->edit, first, peak);
-            if (pieces && k->also) edited_weigh(k->shown, now, x, edits, k->edit, first, peak);
-        });
+    const records to = k->to, shown = k->shown;
+    masked_flight<type> f(k, g, first, end);
+    return groups_weigh<pieces, weights, also, apart>(f, to, shown);
 }
 
 /* For greedy rows: leaves the warp's best token. */
 template <class type> static __device__ __noinline__ bool prepared_best(work<type> *k, int g, int first, int end) {
     __builtin_assume(__isShared(k));
-    float kept = MINUS_INF;
-    uint64_t best = 0;
-    const bool nan = prepared_visit<8 / type::BYTES, false>(
-        k, g, first, end, [&](int now, const lane_raw<type> &raw, const lane_edits<type> &edits, float most) {
-            if (!(most > kept)) return;
-            int at = LANE_TOKENS;
-            float x[LANE_TOKENS];
-            raw_values(raw, x);
-#pragma unroll
-            for (int j = LANE_TOKENS - 1; j >= 0; --j)
-                if (x[j] == most) at = j;
-            edits.visit(k->edit, now - first, [&](int j, float edited) {
-                if (edited == most) at = min(at, j);
-            });
-            kept = most;
-            best = token_key(most, now * (int64_t)GROUP + lane_token<type>(true, threadIdx.x % WARP, at));
-        });
-    warp_best(k, best, false);
-    return nan;
+    masked_flight<type> f(k, g, first, end);
+    return groups_best<type>(f, k);
 }
 
-/* The whole groups of a warp. */
+/* The groups of a warp that lanes can load. */
 template <class type> __device__ __forceinline__ bool prepared_first(work<type> *k, int g, int first, int end) {
+    const bool weights = k->to.weights;
     if (k->to.greedy) return prepared_best(k, g, first, end);
-    if (k->apart) return k->to.weights ? prepared_weigh<type, true, true, true>(k, g, first, end) : prepared_weigh<type, true, false, true>(k, g, first, end);
-    if (!k->to.weights) return prepared_weigh<type, true, false, false>(k, g, first, end);
-    if (!k->to.pieces) return prepared_weigh<type, false, true, false>(k, g, first, end);
-    return prepared_weigh<type, true, true, false>(k, g, first, end);
+    if (k->apart) return weights ? prepared_weigh<type, true, true, false, true>(k, g, first, end) : prepared_weigh<type, true, false, false, true>(k, g, first, end);
+    if (k->also) return prepared_weigh<type, true, true, true, false>(k, g, first, end);
+    if (!weights) return prepared_weigh<type, true, false, false, false>(k, g, first, end);
+    if (!k->to.pieces) return prepared_weigh<type, false, true, false, false>(k, g, first, end);
+    return prepared_weigh<type, true, true, false, false>(k, g, first, end);
 }
 
-/* Records of groups g, g + 8, ... below `end` as they came, whatever they are. */
+/* Records of groups g, g + 8, ... below `end` as they came, whatever they are, NaN counting as -inf. */
 template <class type> static __device__ __noinline__ void groups_raw(work<type> *k, int g, int end) {
     __builtin_assume(__isShared(k));
     device_row row = k->row;
@@ -590,9 +563,13 @@ template <class type> static __device__ __noinline__ void groups_raw(work<type> 
     row.allow = nullptr;
     row.patch = nullptr;
     for (; g < end; g += BLOCK_WARPS) {
-        float x[LANE_TOKENS];
+        float x[LANE_TOKENS], most = MINUS_INF;
         lane_read<type>(row, g, threadIdx.x % WARP, x);
-        const float most = lane_scrub(x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            x[j] = v_max(x[j], MINUS_INF);
+            most = v_max(x[j], most);
+        }
         record_make<true, true>(shown, g, x, most);
     }
 }
@@ -600,16 +577,25 @@ template <class type> static __device__ __noinline__ void groups_raw(work<type> 
 /* Reads groups [first, end) of a row that is masked, or that part_edit has prepared. Returns whether there was a NaN. */
 template <class type> static __device__ __noinline__ bool part_read_prepared(work<type> *k, int first, int end) {
     __builtin_assume(__isShared(k));
-    int g = first + (int)threadIdx.x / WARP, raw = g;
-    bool again = true;
-    if (k->row.aligned && (!k->row.patch || k->request.near)) {
-        const int whole = min(end, (int)(k->row.vocab / GROUP));
-        again = __any_sync(ALL_LANES, prepared_first(k, g, first, whole)); /* there was a NaN */
-        if (g < whole) raw += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
-        if (!again) g = raw;
+    const bool edited = k->row.patch != nullptr, quick = k->row.aligned && (!edited || k->request.near);
+    int g = first + (int)threadIdx.x / WARP;
+    bool nan = false;
+    if (quick) {
+        const int last = min(end, groups_loadable<type>(k->row.vocab));
+        const bool again = __any_sync(ALL_LANES, prepared_first(k, g, first, last)); /* there was a NaN */
+        if (!again && g < last) g += (last - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
     }
-    if (k->apart && raw < end) groups_raw(k, raw, end);
-    return g < end && groups_redo<type>(k, g, end, !again);
+    if (g < end) {
+        if (k->apart) groups_raw(k, g, end);
+        nan = groups_redo<type>(k, g, end, true);
+    }
+    if (!quick || !edited || !k->to.weights) return nan;
+#pragma unroll 1
+    for (int i = g + threadIdx.x % WARP * BLOCK_WARPS; i < end; i += WARP * BLOCK_WARPS) k->edit.most[(i - first) * PIECES] = WEIGHED;
+    __syncthreads();
+    edits_weigh(k, k->to, first);
+    if (k->also) edits_weigh(k, k->shown, first);
+    return nan;
 }
 
 #endif

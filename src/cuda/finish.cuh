@@ -65,9 +65,11 @@ enum { EDIT_GROUPS = 256, EDIT_WORDS = EDIT_GROUPS * GROUP / 32, EDIT_TOKENS = 2
 struct edit_space {
     uint32_t bits[EDIT_WORDS];   /* a bit for every token of the part: it is edited */
     uint32_t cell[EDIT_TOKENS];  /* of each that is, in order: what is known of it, then its logit */
-    int32_t id[EDIT_TOKENS];
     float bias[EDIT_TOKENS];
+    uint32_t most[EDIT_GROUPS * PIECES]; /* order_of the largest edited logit of each piece; see masked_flight::note */
+    uint16_t at[EDIT_TOKENS];    /* which token of the part it is */
     uint16_t before[EDIT_WORDS]; /* edited tokens before those of a word */
+    uint32_t total;              /* edited tokens */
 #if SAID_TAIL
     int32_t path[TAIL_MAX]; /* drafts that a history goes on with, if they do not lie in order anywhere else */
 #endif

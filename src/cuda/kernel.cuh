@@ -314,12 +314,12 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     if constexpr (type::REQUESTED) {
         if (k->valid && k->request.prepares) {
             const block_part p = part_make(a);
-            part_edit(k, p.first, p.end);
+            nan = part_edit(k, p.first, p.end);
         }
         prepared = k->valid && (k->row.allow || k->row.patch);
         if (prepared) {
             const block_part p = part_make(a);
-            nan = part_read_prepared(k, p.first, p.end);
+            nan |= part_read_prepared(k, p.first, p.end);
         }
     }
 #endif

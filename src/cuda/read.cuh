@@ -188,6 +188,12 @@ template <class type, int groups = 8 / type::BYTES> struct flight {
         for (int w = 0; w < WORDS; ++w)
             if (room[w] <= i * BLOCK_WARPS) raw[i].word[w] = make_uint4(type::MINUS_INFS, type::MINUS_INFS, type::MINUS_INFS, type::MINUS_INFS);
     }
+    /* What edit.cuh has more to say of in its own flight: the i-th group before it is looked at; the lane's maximum of it (`cut`: it
+     * is cut short); and what became the group's. */
+    enum { EDITED = 0 };
+    __device__ __forceinline__ void ready(int) {}
+    __device__ __forceinline__ float most(int i, bool) const { return raw_peak(raw[i]); }
+    __device__ __forceinline__ void note(int, float) {}
     __device__ __forceinline__ void advance(int by = GROUPS) {
         g += by * BLOCK_WARPS;
 #pragma unroll
@@ -209,22 +215,24 @@ template <bool pieces, bool weights, bool also> struct batch {
     split_sum sum, shown;
 
     __device__ __forceinline__ void start() { peak = MINUS_INF; }
+    /* `most` is the lane's maximum. Returns the group's, if there are weights. */
     template <class type>
-    __device__ __forceinline__ void add(int i, const lane_raw<type> &raw, bool cut, const records &to, const records &at) {
+    __device__ __forceinline__ float add(int i, const lane_raw<type> &raw, float most, bool cut, const records &to, const records &at) {
         const int lane = threadIdx.x % WARP;
-        const float most = raw_peak(raw);
         if (pieces) {
             const float piece = cut ? piece_peak_cut<type>(most) : piece_peak(most);
             if (lane % PIECE_LANES == i) peak = piece;
         }
-        if (!weights) return;
+        if (!weights) return MINUS_INF;
         const float top = group_peak(most);
         if (!pieces && lane == i) peak = top;
         const split_sum own = group_sum_split(raw_weigh(raw, ref_make_near(to.by, top)));
         if (lane == i) sum = own;
-        if (!also) return;
-        const split_sum other = group_sum_split(raw_weigh(raw, ref_make_near(at.by, top)));
-        if (lane == i) shown = other;
+        if (also) {
+            const split_sum other = group_sum_split(raw_weigh(raw, ref_make_near(at.by, top)));
+            if (lane == i) shown = other;
+        }
+        return top;
     }
     /* Of groups g, g + 8, ... below `end`. Returns this lane's maximum: NaN if there was one. */
     __device__ __forceinline__ float store(const records &to, const records &at, int g, int end) const {
@@ -239,31 +247,43 @@ template <bool pieces, bool weights, bool also> struct batch {
     }
 };
 
-/* The loop that most logits go through. `also`: weighs each group once more, for `shown`. Returns whether there was a NaN:
- * records are then wrong, and done again by groups_redo. */
-template <class type, bool pieces, bool weights, bool also = false>
-__device__ __forceinline__ bool groups_weigh(flight<type> &f, const records &to, const records &shown) {
-    enum { GROUPS = flight<type>::GROUPS };
+/* The loop that most logits go through. `also`: weighs each group once more, for `shown`; `apart`: leaves there the records of
+ * the row as it came. Returns whether there was a NaN: records are then wrong, and done again by groups_redo. */
+template <bool pieces, bool weights, bool also = false, bool apart = false, class loads>
+__device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown) {
+    enum { GROUPS = loads::GROUPS };
     float all = MINUS_INF;
     batch<pieces, weights, also> b;
+    batch<true, true, false> raw;
     for (; f.g + (GROUPS - 1) * BLOCK_WARPS < f.whole; f.advance()) {
         b.start();
+        if (apart) raw.start();
 #pragma unroll
         for (int i = 0; i < GROUPS; ++i) {
-            b.add(i, f.raw[i], false, to, shown);
+            if (apart) raw.add(i, f.raw[i], raw_peak(f.raw[i]), false, shown, shown);
+            f.ready(i);
+            const float top = b.add(i, f.raw[i], f.most(i, false), false, to, shown);
+            if (weights) f.note(i, top);
             f.next(i);
         }
         all = max_or_nan(all, b.store(to, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
+        if (apart) all = max_or_nan(all, raw.store(shown, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
     }
     if (f.g < f.end) { /* the last few */
         const int first = f.g;
         b.start();
+        if (apart) raw.start();
 #pragma unroll 1
         for (int i = 0; f.g < f.end; ++i, f.shift()) {
+            const bool cut = f.g >= f.whole;
             f.trim(0);
-            b.add(i, f.raw[0], f.g >= f.whole, to, shown);
+            if (apart) raw.add(i, f.raw[0], raw_peak(f.raw[0]), cut, shown, shown);
+            f.ready(0);
+            const float top = b.add(i, f.raw[0], f.most(0, cut), cut, to, shown);
+            if (weights) f.note(0, top);
         }
         all = max_or_nan(all, b.store(to, shown, first, f.end));
+        if (apart) all = max_or_nan(all, raw.store(shown, shown, first, f.end));
     }
     return all != all;
 }
@@ -278,8 +298,8 @@ __device__ __forceinline__ void warp_best(row_job *k, uint64_t of_lane, bool bef
 }
 
 /* groups_weigh for greedy rows: each lane remembers the tokens that hold its best. */
-template <class type> __device__ __forceinline__ bool groups_best(flight<type> &f, row_job *k) {
-    enum { GROUPS = flight<type>::GROUPS };
+template <class type, class loads> __device__ __forceinline__ bool groups_best(loads &f, row_job *k) {
+    enum { GROUPS = loads::GROUPS };
     const int lane = threadIdx.x % WARP;
     lane_raw<type> kept;
     float all = MINUS_INF, most_kept = MINUS_INF;
@@ -290,6 +310,7 @@ template <class type> __device__ __forceinline__ bool groups_best(flight<type> &
             const int now = f.g + i * BLOCK_WARPS;
             if (now >= f.end) break;
             f.trim(i);
+            f.ready(i);
             const float most = raw_peak(f.raw[i]);
             all = max_or_nan(all, most);
             if (most > most_kept) {
@@ -310,7 +331,7 @@ template <class type> __device__ __forceinline__ bool groups_best(flight<type> &
             if (x[j] == most_kept) first = j;
         best = token_key(most_kept, g_kept * (int64_t)GROUP + lane_token<type>(true, lane, first));
     }
-    warp_best(k, best, false);
+    warp_best(k, best, loads::EDITED);
     return all != all;
 }
 
@@ -356,12 +377,12 @@ template <class type> __device__ __forceinline__ bool groups_first(row_job *k, f
     if constexpr (type::REQUESTED) {
         const work<type> *wish = static_cast<work<type> *>(k);
         const records shown = wish->shown;
-        if (wish->also) return groups_weigh<type, true, true, true>(f, to, shown);
+        if (wish->also) return groups_weigh<true, true, true>(f, to, shown);
     }
     if (to.greedy) return groups_best<type>(f, k);
-    if (!to.weights) return groups_weigh<type, true, false>(f, to, to);
-    if (!to.pieces) return groups_weigh<type, false, true>(f, to, to);
-    return groups_weigh<type, true, true>(f, to, to);
+    if (!to.weights) return groups_weigh<true, false>(f, to, to);
+    if (!to.pieces) return groups_weigh<false, true>(f, to, to);
+    return groups_weigh<true, true>(f, to, to);
 }
 
 /* A block's part of a row, its warps taking turns. `f` has been started if the row is `plain`; `rest` says which groups,
