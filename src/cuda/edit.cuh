@@ -427,9 +427,6 @@ template <class type> static __device__ __noinline__ bool part_edit(work<type> *
     p.words = (end - first) * GROUP_WORDS;
     const edit_notes to = {p, &k->edit, nullptr, nullptr};
     const bool marks = k->row.patch != nullptr;
-    if (marks) /* logits come while lists are looked through */
-#pragma unroll 1
-        for (int g = first + (int)threadIdx.x / WARP; g < end; g += BLOCK_WARPS) group_prefetch<type>(k->row, g, threadIdx.x % WARP);
     if (!record_mark(&q, k->row.vocab, marks, to)) {
         if (threadIdx.x == 0) k->valid = false;
         __syncthreads();
@@ -458,9 +455,9 @@ template <class type> struct masked_flight : flight<type> {
     bool edited;
     int first; /* group of the part */
 
-    __device__ __forceinline__ void load(int i, int ahead) {
+    __device__ __forceinline__ void load(int i, int ahead, bool yes = true) {
         const int group = this->g + (i + ahead) * BLOCK_WARPS;
-        flight<type>::load(i, ahead);
+        flight<type>::load(i, ahead, yes);
 #pragma unroll
         for (int w = 0; w < WORDS; ++w)
             if (allow && this->room[w] > (i + ahead) * BLOCK_WARPS) word[i][w] = bits_load(allow + group * GROUP_WORDS + w * (GROUP_WORDS / 2));
@@ -478,7 +475,7 @@ template <class type> struct masked_flight : flight<type> {
             load(i, 0);
         }
     }
-    __device__ __forceinline__ void next(int i) { load(i, GROUPS); }
+    __device__ __forceinline__ void next(int i, uint32_t used) { load(i, GROUPS, used != flight<type>::NOT_USED); }
     __device__ __forceinline__ void shift() {
 #pragma unroll
         for (int i = 1; i < GROUPS; ++i)

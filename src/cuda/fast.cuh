@@ -437,6 +437,130 @@ __device__ __forceinline__ bool fast_draw(quick &q, const row_params &p, const r
     return true;
 }
 
+/* ---- few enough for a warp ------------------------------------------------------------------------------- */
+
+enum { FEW = 4 * WARP };
+
+/* The sum of the lanes before this one. */
+__device__ __forceinline__ uint64_t warp_before(uint64_t x) {
+    const int lane = threadIdx.x % WARP;
+    uint64_t before = x;
+#pragma unroll
+    for (int step = 1; step < WARP; step <<= 1) {
+        const uint64_t other = __shfl_up_sync(ALL_LANES, before, step);
+        if (lane >= step) before += other;
+    }
+    return before - x;
+}
+
+/* Gives every candidate its places by value and by id: two or four lanes have one and compare it with all. Leaves values and
+ * tickets in their order (q.sorted, q.tickets), and in the first of its lanes: its order, tickets and place by id; else 0. */
+struct few_own {
+    uint32_t order, place;
+    uint64_t tickets;
+};
+__device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast_scale &s) {
+    enum { AT_ONCE = 4 };
+    const uint32_t shift = count <= BLOCK_THREADS / 4 ? 2 : 1, own = threadIdx.x >> shift, lane = threadIdx.x & ((1u << shift) - 1);
+    few_own c = {0, 0, 0};
+    const int32_t id = own < count ? q.id[own] : 0;
+    if (own < count) c.order = q.order[own];
+    uint32_t larger = 0;
+    for (uint32_t i = lane * AT_ONCE; i < count; i += AT_ONCE << shift) { /* what is behind them is larger than none, has no smaller id */
+        const uint4 o = *(const uint4 *)(q.order + i);
+        const int4 d = *(const int4 *)(q.id + i);
+        larger += (o.x > c.order || (o.x == c.order && d.x < id)) + (o.y > c.order || (o.y == c.order && d.y < id));
+        larger += (o.z > c.order || (o.z == c.order && d.z < id)) + (o.w > c.order || (o.w == c.order && d.w < id));
+        c.place += (d.x < id) + (d.y < id) + (d.z < id) + (d.w < id);
+    }
+    uint32_t both = larger << 16 | c.place;
+    both += __shfl_xor_sync(ALL_LANES, both, 1);
+    if (shift == 2) both += __shfl_xor_sync(ALL_LANES, both, 2);
+    c.place = both & 0xffffu;
+    if (lane || own >= count) {
+        c.order = 0;
+        return c;
+    }
+    const float m = q.peak[id / GROUP];
+    const ref f = ref_make_near(s.by, m);
+    c.tickets = fast_tickets(s, m, v_round(v_weight(float_of_order(c.order), &f, 0)));
+    q.sorted[both >> 16] = c.order;
+    q.tickets[both >> 16] = c.tickets;
+    q.sorted_id[c.place] = id;
+    return c;
+}
+
+/* What fast_sort and fast_draw do, for at most FEW candidates: their places are counted, and then every warp does the rest for
+ * itself, four of them a lane. Two barriers instead of a dozen. False as there. */
+template <class type>
+__device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fast_scale &s, uint64_t mass, float min_p, int32_t *token) {
+    enum { OWN = FEW / WARP };
+    quick &q = k.q;
+    const row_params &p = k.params;
+    const rules &r = k.rules;
+    const uint32_t first = threadIdx.x % WARP * OWN;
+    if (threadIdx.x < OWN) { /* they are read by four */
+        q.order[count + threadIdx.x] = 0;
+        q.id[count + threadIdx.x] = INT32_MAX;
+    }
+    __syncthreads();
+    const few_own own = few_rank(q, count, s);
+    __syncthreads();
+    const uint4 of_lane = *(const uint4 *)(q.sorted + first);
+    const ulonglong2 of_two = *(const ulonglong2 *)(q.tickets + first), of_others = *(const ulonglong2 *)(q.tickets + first + 2);
+    uint32_t order[OWN] = {of_lane.x, of_lane.y, of_lane.z, of_lane.w};
+    uint64_t held[OWN] = {of_two.x, of_two.y, of_others.x, of_others.y};
+#pragma unroll
+    for (uint32_t i = 0; i < OWN; ++i)
+        if (first + i >= count) order[i] = 0, held[i] = 0;
+    uint32_t low = r.top_k && (uint32_t)p.top_k <= count ? q.sorted[p.top_k - 1] : 1;
+    if (r.top_p) {
+        uint64_t kept = 0;
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) kept += order[i] >= low ? held[i] : 0;
+        uint64_t before = warp_before(held[0] + held[1] + held[2] + held[3]);
+        kept = warp_add_wide(kept);
+        const uint64_t target = share_of(p.top_p, r.row_mass ? mass : kept);
+        if (!r.top_k && !r.min_p_first && kept < target) return false;
+        uint32_t ends = 0; /* the first that brings the sum to the target is the last to stay, with its equals */
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            if (before < target && before + held[i] >= target) ends = order[i];
+            before += held[i];
+        }
+        low = max(low, warp_max(ends));
+    }
+    if (r.min_p_last) low = max(low, order_of(min_p));
+    if (!r.min_p_first && low <= order_of(-FLT_MAX)) return false; /* no threshold: the mass is the row's, not the list's */
+    uint64_t amount = 0;
+    uint32_t least = 0; /* inverted */
+#pragma unroll
+    for (int i = 0; i < OWN; ++i)
+        if (order[i] >= low) amount += held[i], least = ~order[i];
+    amount = warp_add_wide(amount);
+    if constexpr (type::TOLD) {
+        least = warp_max(least);
+        if (threadIdx.x == 0) k.tell(float_of_order(~least), amount, 0);
+    }
+    uint64_t *const by_id = q.tickets + FEW; /* those of candidates that stay */
+    if (own.order) by_id[own.place] = own.order >= low ? own.tickets : 0;
+    __syncthreads();
+    const uint64_t ticket = mul_high(k.bits, amount);
+    const ulonglong2 two = *(const ulonglong2 *)(by_id + first), others = *(const ulonglong2 *)(by_id + first + 2);
+    const uint64_t stays[OWN] = {first < count ? two.x : 0, first + 1 < count ? two.y : 0, first + 2 < count ? others.x : 0,
+                                 first + 3 < count ? others.y : 0};
+    uint64_t before = warp_before(stays[0] + stays[1] + stays[2] + stays[3]);
+    int32_t winner = RULE_NO_TOKEN;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+        if (ticket >= before && ticket - before < stays[i]) winner = q.sorted_id[first + i];
+        before += stays[i];
+    }
+    const uint32_t holds = __ballot_sync(ALL_LANES, winner != RULE_NO_TOKEN);
+    *token = __shfl_sync(ALL_LANES, winner, holds ? __ffs(holds) - 1 : 0);
+    return true;
+}
+
 /* The mass at the report's point, where the records in q.mass have it: as weights, or as the draw's tickets. */
 template <class type> __device__ __forceinline__ void fast_shown(work<type> &k, float best, bool weights, uint64_t mass) {
     fast_scale s;
@@ -516,12 +640,16 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     if (!fast_gather(k, bound)) return false;
     const uint32_t count = q.count;
     if (!count) return false;
-    fast_sort(q, count, bound, best, s);
-    if (!fast_draw(q, p, r, count, mass, low, k.bits, token)) return false;
-    if (threadIdx.x == 0) {
-        if constexpr (type::TOLD) k.tell(float_of_order(q.sorted[max(q.kept, 1u) - 1]), q.amount[1], 0);
-        if constexpr (type::REQUESTED) k.listed = true;
+    if (count <= FEW) {
+        if (!fast_few(k, count, s, mass, low, token)) return false;
+    } else {
+        fast_sort(q, count, bound, best, s);
+        if (!fast_draw(q, p, r, count, mass, low, k.bits, token)) return false;
+        if constexpr (type::TOLD)
+            if (threadIdx.x == 0) k.tell(float_of_order(q.sorted[max(q.kept, 1u) - 1]), q.amount[1], 0);
     }
+    if constexpr (type::REQUESTED)
+        if (threadIdx.x == 0) k.listed = true;
     return true;
 }
 

@@ -15,9 +15,10 @@ enum { BLOCKS_PER_SM = 4 };
 /* What the blocks of a row tell each other beside records. */
 struct row_state {
     uint64_t best;       /* greedy rows: token_key of the best token */
-    uint32_t done;       /* groups read so far */
-    uint32_t nan_seen;
+    uint32_t done;       /* groups read so far, and NAN_SEEN for each block that has seen a NaN */
 };
+enum : uint32_t { NAN_SEEN = 1u << 16 }; /* a row has fewer groups */
+static_assert(RAFFLE_VOCAB_MAX / GROUP < NAN_SEEN && RAFFLE_VOCAB_MAX / GROUP <= UINT32_MAX / NAN_SEEN, "both fit");
 
 /* Everything a launch needs, passed by value. Pointers are device memory; layouts as in raffle.h. */
 struct sample_args {
@@ -232,16 +233,24 @@ template <class type> __device__ __forceinline__ int32_t row_draw(work<type> &k,
     return token;
 }
 
-/* Tells that `count` groups of a row are read, and what the block has found. Returns whether they were the last. */
-__device__ __forceinline__ bool row_arrive(row_state *state, uint32_t count, uint32_t groups, uint64_t best, bool nan) {
-    if (best) atomicMax((unsigned long long *)&state->best, (unsigned long long)best);
-    if (nan) atomicOr(&state->nan_seen, 1u);
-    return count_arrived(&state->done, count) + count == groups;
+/* The best token that the warps of a block have found, of a greedy row. */
+__device__ __forceinline__ uint64_t block_best(const row_job &k) {
+    uint64_t best = 0;
+    for (int i = 0; i < BLOCK_WARPS; ++i) best = max(best, k.best_of_warp[i]);
+    return best;
+}
+
+/* Tells that `count` groups of a row are read, and what the block has found, by one thread. Returns whether they were the last. */
+__device__ __forceinline__ bool row_arrive(row_state *state, row_job *k, int count, bool nan) {
+    if (k->to.greedy) atomicMax((unsigned long long *)&state->best, (unsigned long long)block_best(*k));
+    const uint32_t more = (uint32_t)count + (nan ? NAN_SEEN : 0), all = count_arrived(&state->done, more) + more;
+    k->nan = all >= NAN_SEEN;
+    return all % NAN_SEEN == (uint32_t)k->groups;
 }
 
 /* The flags of a row that is finished, by one thread (a best of NaN: the parameters are wrong). */
-__device__ __forceinline__ uint32_t row_flags_of(const sample_args &a, const row_job &k, int64_t row, float best) {
-    uint32_t flags = __ldcg(&a.state[row].nan_seen) ? RULE_ROW_NAN : 0;
+__device__ __forceinline__ uint32_t row_flags_of(const row_job &k, float best) {
+    uint32_t flags = k.nan ? RULE_ROW_NAN : 0;
 #if CUT_MORE
     flags |= k.request.said.row_flags;
 #endif
@@ -252,13 +261,13 @@ __device__ __forceinline__ uint32_t row_flags_of(const sample_args &a, const row
 
 /* Makes a row's state ready for the next call. */
 __device__ __forceinline__ void row_close(const sample_args &a, int64_t row) {
-    const row_state ready = {0, 0, 0};
+    const row_state ready = {0, 0};
     a.state[row] = ready;
 }
 
 /* Writes a row's answer, by one thread. */
 __device__ __forceinline__ void row_report(const sample_args &a, const row_job &k, int64_t row, int32_t token, float best) {
-    const uint32_t flags = row_flags_of(a, k, row, best);
+    const uint32_t flags = row_flags_of(k, best);
     int32_t empty_token = a.empty_token;
 #if CUT_MORE
     if (k.params.flags & RAFFLE_EMPTY_IS_ZERO) empty_token = 0;
@@ -301,7 +310,7 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
         const block_part p = part_make(a);
         const device_row logits = row_make<type>(a, p.row);
         plain = row_plain(logits);
-        if (plain && !type::REQUESTED) f.start(logits.logits, a.vocab, p.first + warp, min(p.end, groups_loadable<type>(a.vocab)));
+        if (plain) f.start(logits.logits, a.vocab, p.first + warp, min(p.end, groups_loadable<type>(a.vocab)));
         if (warp == 0) job_read(a, p.row, logits, k);
     }
     if (threadIdx.x % WARP == 0) k->best_of_warp[warp] = 0; /* of a warp without groups */
@@ -309,38 +318,26 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     if (warp) edit_clear(k->edit); /* while one warp waits for what the row asks for */
 #endif
     __syncthreads();
-    bool prepared = false;
+    bool as_it_came = k->valid;
 #if CUT_MORE
-    if constexpr (type::REQUESTED) {
-        if (k->valid && k->request.prepares) {
-            const block_part p = part_make(a);
-            nan = part_edit(k, p.first, p.end);
-        }
-        prepared = k->valid && (k->row.allow || k->row.patch);
-        if (prepared) {
-            const block_part p = part_make(a);
-            nan |= part_read_prepared(k, p.first, p.end);
-        }
-    }
+    if (type::REQUESTED) as_it_came = k->valid && !k->request.prepares && !k->row.allow;
 #endif
-    if (k->valid && !prepared) {
-        if (plain && type::REQUESTED) { /* now: part_edit would have had to put loads in flight aside */
-            const block_part p = part_make(a);
-            f.start(k->row.logits, a.vocab, p.first + warp, min(p.end, groups_loadable<type>(a.vocab)));
-        }
+    if (as_it_came) { /* before any call: behind one, compilers no longer know that lanes are together, and loads wait in the loop */
         nan = groups_read<type>(k, f, plain, [&] {
             const block_part p = part_make(a);
             return make_int2(p.first + (int)threadIdx.x / WARP, p.end);
         });
     }
+#if CUT_MORE
+    if constexpr (type::REQUESTED) {
+        if (!as_it_came && k->valid) {
+            const block_part p = part_make(a);
+            if (k->request.prepares) nan = part_edit(k, p.first, p.end);
+            if (k->valid) nan |= part_read_prepared(k, p.first, p.end);
+        }
+    }
+#endif
     return __syncthreads_or(nan);
-}
-
-/* The best token that the warps of a block have found, of a greedy row. */
-__device__ __forceinline__ uint64_t block_best(const row_job &k) {
-    uint64_t best = 0;
-    for (int i = 0; i < BLOCK_WARPS; ++i) best = max(best, k.best_of_warp[i]);
-    return best;
 }
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
@@ -356,7 +353,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
         row_state *state = a.state + p.row;
-        last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, k.to.greedy ? block_best(k) : 0, nan);
+        last = row_arrive(state, &k, p.end - p.first, nan);
         if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
             const uint64_t most = __ldcg(&state->best);
             if (k.valid) row_report(a, k, p.row, key_token(most), key_logit(most));

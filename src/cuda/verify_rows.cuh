@@ -97,7 +97,7 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
 /* The law of a row whose groups are all read, by all threads. */
 template <class type> static __device__ __noinline__ void law_make(work<type> *k, row_state *state, bool probs, row_law *law) {
     __builtin_assume(__isShared(k));
-    const bool nan = __ldcg(&state->nan_seen);
+    const bool nan = k->nan;
     float best;
     int32_t token;
     if (k->to.greedy) {
@@ -160,7 +160,7 @@ template <class type> __device__ __forceinline__ void verify_part(const verify_a
     const int64_t index = p.row;
     row_state *state = a.state + index;
     if (threadIdx.x == 0) {
-        last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, k.to.greedy ? block_best(k) : 0, nan);
+        last = row_arrive(state, &k, p.end - p.first, nan);
         law = row_law();
         law.flags = RAFFLE_ROW_ARGUMENT;
         law.token = RULE_NO_TOKEN;
@@ -170,7 +170,7 @@ template <class type> __device__ __forceinline__ void verify_part(const verify_a
     if (!last) return;
     if (k.valid) law_make(&k, state, index >= a.rows && a.draft_probs, &law);
     if (threadIdx.x == 0) {
-        const row_state ready = {0, 0, 0};
+        const row_state ready = {0, 0};
         *state = ready;
         a.law[index] = law;
     }

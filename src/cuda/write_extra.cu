@@ -40,12 +40,12 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
         row_state *state = a.state + p.row;
-        last = row_arrive(state, (uint32_t)(p.end - p.first), (uint32_t)a.groups, k.to.greedy ? block_best(k) : 0, nan);
+        last = row_arrive(state, &k, p.end - p.first, nan);
         if (last && (k.to.greedy || !k.valid)) {
             const uint64_t most = __ldcg(&state->best);
             const float best = k.valid ? key_logit(most) : __int_as_float(0x7fffffff);
             const answer told = {key_token(most), 0, 1, best, key_token(most), 0, 0, 0, 0.0f, 0};
-            verdict_leave(a, k, row_flags_of(a, k, p.row, best), told, best);
+            verdict_leave(a, k, row_flags_of(k, best), told, best);
         }
     }
     if (k.to.greedy || !k.valid) return;
@@ -60,7 +60,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         k.begin();
         best = k.row_best;
     }
-    if (threadIdx.x == 0) verdict_leave(a, k, row_flags_of(a, k, part_make(a).row, most), k.told, best);
+    if (threadIdx.x == 0) verdict_leave(a, k, row_flags_of(k, most), k.told, best);
 }
 
 #define TYPES(kernel) kernel(type_f32), kernel(type_f16), kernel(type_bf16)
