@@ -455,9 +455,9 @@ template <class type> struct masked_flight : flight<type> {
     bool edited;
     int first; /* group of the part */
 
-    __device__ __forceinline__ void load(int i, int ahead, bool yes = true) {
+    __device__ __forceinline__ void load(int i, int ahead) {
         const int group = this->g + (i + ahead) * BLOCK_WARPS;
-        flight<type>::load(i, ahead, yes);
+        flight<type>::load(i, ahead);
 #pragma unroll
         for (int w = 0; w < WORDS; ++w)
             if (allow && this->room[w] > (i + ahead) * BLOCK_WARPS) word[i][w] = bits_load(allow + group * GROUP_WORDS + w * (GROUP_WORDS / 2));
@@ -475,7 +475,7 @@ template <class type> struct masked_flight : flight<type> {
             load(i, 0);
         }
     }
-    __device__ __forceinline__ void next(int i, uint32_t used) { load(i, GROUPS, used != flight<type>::NOT_USED); }
+    __device__ __forceinline__ void next(int i) { load(i, GROUPS); }
     __device__ __forceinline__ void shift() {
 #pragma unroll
         for (int i = 1; i < GROUPS; ++i)

@@ -149,7 +149,6 @@ template <class type> __device__ __forceinline__ int groups_loadable(int64_t voc
 
 /* A warp's loads in flight: its next groups g, g + 8, ... of an aligned row without a mask. */
 template <class type, int groups = 8 / type::BYTES> struct flight {
-    static constexpr uint32_t NOT_USED = 0x7fabcdefu; /* a NaN that no maximum gives, and more than the upper half of a lane's sum */
     enum { GROUPS = groups, WORDS = type::BYTES / 2, STEP = GROUP * type::BYTES * BLOCK_WARPS };
     lane_raw<type> raw[GROUPS];
     const char *at; /* the lane's tokens in the first of them */
@@ -168,10 +167,10 @@ template <class type, int groups = 8 / type::BYTES> struct flight {
         g = __shfl_sync(ALL_LANES, first, 0);
         at = logits + g * (int64_t)GROUP * type::BYTES + lane * 16;
     }
-    __device__ __forceinline__ void load(int i, int ahead, bool yes = true) {
+    __device__ __forceinline__ void load(int i, int ahead) {
         const uint4 *from = (const uint4 *)(at + (i + ahead) * STEP);
 #pragma unroll
-        for (int w = 0; w < WORDS; ++w) load_once_if(room[w] > (i + ahead) * BLOCK_WARPS && yes, from + w * WARP, &raw[i].word[w]);
+        for (int w = 0; w < WORDS; ++w) load_once_if(room[w] > (i + ahead) * BLOCK_WARPS, from + w * WARP, &raw[i].word[w]);
     }
     __device__ __forceinline__ void start(const char *logits, int64_t vocab, int first, int last) {
         aim(logits, vocab, first, last);
@@ -182,10 +181,8 @@ template <class type, int groups = 8 / type::BYTES> struct flight {
             load(i, 0);
         }
     }
-    /* What comes next, in the place of the i-th. Where there is none the old stays, and is not looked at. `used` is what was made
-     * of the i-th, never NOT_USED: in large kernels the assembler asks earlier otherwise, into other registers, and waits for them
-     * in the same turn. */
-    __device__ __forceinline__ void next(int i, uint32_t used) { load(i, GROUPS, !type::REQUESTED || used != NOT_USED); }
+    /* What comes next, in the place of the i-th. Where there is none the old stays, and is not looked at. */
+    __device__ __forceinline__ void next(int i) { load(i, GROUPS); }
     /* The i-th group may be the last: makes -inf of what is past its end. */
     __device__ __forceinline__ void trim(int i) {
 #pragma unroll
@@ -219,8 +216,6 @@ template <bool pieces, bool weights, bool also> struct batch {
     split_sum sum, shown;
 
     __device__ __forceinline__ void start() { peak = MINUS_INF; }
-    uint32_t used; /* something made of the last group, when it is no longer needed */
-
     /* `most` is the lane's maximum. Returns the group's, if there are weights. */
     template <class type>
     __device__ __forceinline__ float add(int i, const lane_raw<type> &raw, float most, bool cut, const records &to, const records &at) {
@@ -229,19 +224,14 @@ template <bool pieces, bool weights, bool also> struct batch {
             const float piece = cut ? piece_peak_cut<type>(most) : piece_peak(most);
             if (lane % PIECE_LANES == i) peak = piece;
         }
-        used = bits_of(most);
         if (!weights) return MINUS_INF;
         const float top = group_peak(most);
         if (!pieces && lane == i) peak = top;
-        const uint64_t weight = raw_weigh(raw, ref_make_near(to.by, top));
-        const split_sum own = group_sum_split(weight);
+        const split_sum own = group_sum_split(raw_weigh(raw, ref_make_near(to.by, top)));
         if (lane == i) sum = own;
-        used = (uint32_t)(weight >> 32);
         if (also) {
-            const uint64_t again = raw_weigh(raw, ref_make_near(at.by, top));
-            const split_sum other = group_sum_split(again);
+            const split_sum other = group_sum_split(raw_weigh(raw, ref_make_near(at.by, top)));
             if (lane == i) shown = other;
-            used = (uint32_t)(again >> 32);
         }
         return top;
     }
@@ -275,7 +265,7 @@ __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const 
             f.ready(i);
             const float top = b.add(i, f.raw[i], f.most(i, false), false, to, shown);
             if (weights) f.note(i, top);
-            f.next(i, b.used);
+            f.next(i);
         }
         all = max_or_nan(all, b.store(to, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
         if (apart) all = max_or_nan(all, raw.store(shown, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
@@ -329,7 +319,7 @@ template <class type, class loads> __device__ __forceinline__ bool groups_best(l
                 g_kept = now;
                 kept = f.raw[i];
             }
-            f.next(i, bits_of(most));
+            f.next(i);
         }
     }
     uint64_t best = 0;

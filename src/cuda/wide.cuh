@@ -50,7 +50,7 @@ __device__ __forceinline__ void wide_visit(work<type> &k, float low, function vi
                 if (now >= f.end) break;
                 float x[LANE_TOKENS];
                 raw_values(f.raw[i], x);
-                f.next(i, 0);
+                f.next(i);
                 if (k.q.peak[now] >= low) visit(now, x);
             }
         }
