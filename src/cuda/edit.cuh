@@ -526,12 +526,12 @@ template <class type> __device__ __forceinline__ void edits_weigh(const work<typ
     }
 }
 
-template <class type, bool pieces, bool weights, bool also, bool apart>
+template <class type, bool pieces, bool weights, bool also>
 static __device__ __noinline__ bool prepared_weigh(work<type> *k, int g, int first, int end) {
     __builtin_assume(__isShared(k));
     const records to = k->to, shown = k->shown;
     masked_flight<type> f(k, g, first, end);
-    return groups_weigh<pieces, weights, also, apart>(f, to, shown);
+    return groups_weigh<pieces, weights, also>(f, to, shown);
 }
 
 /* For greedy rows: leaves the warp's best token. */
@@ -543,32 +543,11 @@ template <class type> static __device__ __noinline__ bool prepared_best(work<typ
 
 /* The groups of a warp that lanes can load. */
 template <class type> __device__ __forceinline__ bool prepared_first(work<type> *k, int g, int first, int end) {
-    const bool weights = k->to.weights;
     if (k->to.greedy) return prepared_best(k, g, first, end);
-    if (k->apart) return weights ? prepared_weigh<type, true, true, false, true>(k, g, first, end) : prepared_weigh<type, true, false, false, true>(k, g, first, end);
-    if (k->also) return prepared_weigh<type, true, true, true, false>(k, g, first, end);
-    if (!weights) return prepared_weigh<type, true, false, false, false>(k, g, first, end);
-    if (!k->to.pieces) return prepared_weigh<type, false, true, false, false>(k, g, first, end);
-    return prepared_weigh<type, true, true, false, false>(k, g, first, end);
-}
-
-/* Records of groups g, g + 8, ... below `end` as they came, whatever they are, NaN counting as -inf. */
-template <class type> static __device__ __noinline__ void groups_raw(work<type> *k, int g, int end) {
-    __builtin_assume(__isShared(k));
-    device_row row = k->row;
-    const records shown = k->shown;
-    row.allow = nullptr;
-    row.patch = nullptr;
-    for (; g < end; g += BLOCK_WARPS) {
-        float x[LANE_TOKENS], most = MINUS_INF;
-        lane_read<type>(row, g, threadIdx.x % WARP, x);
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) {
-            x[j] = v_max(x[j], MINUS_INF);
-            most = v_max(x[j], most);
-        }
-        record_make<true, true>(shown, g, x, most);
-    }
+    if (k->also) return prepared_weigh<type, true, true, true>(k, g, first, end);
+    if (!k->to.weights) return prepared_weigh<type, true, false, false>(k, g, first, end);
+    if (!k->to.pieces) return prepared_weigh<type, false, true, false>(k, g, first, end);
+    return prepared_weigh<type, true, true, false>(k, g, first, end);
 }
 
 /* Reads groups [first, end) of a row that is masked, or that part_edit has prepared. Returns whether there was a NaN. */
@@ -582,10 +561,7 @@ template <class type> static __device__ __noinline__ bool part_read_prepared(wor
         const bool again = __any_sync(ALL_LANES, prepared_first(k, g, first, last)); /* there was a NaN */
         if (!again && g < last) g += (last - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
     }
-    if (g < end) {
-        if (k->apart) groups_raw(k, g, end);
-        nan = groups_redo<type>(k, g, end, true);
-    }
+    if (g < end) nan = groups_redo<type>(k, g, end, true);
     if (!quick || !edited || !k->to.weights) return nan;
 #pragma unroll 1
     for (int i = g + threadIdx.x % WARP * BLOCK_WARPS; i < end; i += WARP * BLOCK_WARPS) k->edit.most[(i - first) * PIECES] = WEIGHED;

@@ -309,7 +309,7 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     {
         const block_part p = part_make(a);
         const device_row logits = row_make<type>(a, p.row);
-        plain = row_plain(logits);
+        plain = type::REQUESTED ? logits.aligned : row_plain(logits);
         if (plain) f.start(logits.logits, a.vocab, p.first + warp, min(p.end, groups_loadable<type>(a.vocab)));
         if (warp == 0) job_read(a, p.row, logits, k);
     }
@@ -318,11 +318,14 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     if (warp) edit_clear(k->edit); /* while one warp waits for what the row asks for */
 #endif
     __syncthreads();
-    bool as_it_came = k->valid;
+    bool as_it_came = k->valid, also_so = false;
 #if CUT_MORE
-    if (type::REQUESTED) as_it_came = k->valid && !k->request.prepares && !k->row.allow;
+    if constexpr (type::REQUESTED) {
+        as_it_came = k->valid && !k->request.prepares && !k->row.allow;
+        also_so = k->valid && k->apart;
+    }
 #endif
-    if (as_it_came) { /* before any call: behind one, compilers no longer know that lanes are together, and loads wait in the loop */
+    if (as_it_came || also_so) { /* before any call: behind one, compilers no longer know that lanes are together, and loads wait in the loop */
         nan = groups_read<type>(k, f, plain, [&] {
             const block_part p = part_make(a);
             return make_int2(p.first + (int)threadIdx.x / WARP, p.end);

@@ -248,43 +248,36 @@ template <bool pieces, bool weights, bool also> struct batch {
     }
 };
 
-/* The loop that most logits go through. `also`: weighs each group once more, for `shown`; `apart`: leaves there the records of
- * the row as it came. Returns whether there was a NaN: records are then wrong, and done again by groups_redo. */
-template <bool pieces, bool weights, bool also = false, bool apart = false, class loads>
+/* The loop that most logits go through. `also`: weighs each group once more, for `shown`. Returns whether there was a NaN:
+ * records are then wrong, and done again by groups_redo. */
+template <bool pieces, bool weights, bool also = false, class loads>
 __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown) {
     enum { GROUPS = loads::GROUPS };
     float all = MINUS_INF;
     batch<pieces, weights, also> b;
-    batch<true, true, false> raw;
     for (; f.g + (GROUPS - 1) * BLOCK_WARPS < f.whole; f.advance()) {
         b.start();
-        if (apart) raw.start();
 #pragma unroll
         for (int i = 0; i < GROUPS; ++i) {
-            if (apart) raw.add(i, f.raw[i], raw_peak(f.raw[i]), false, shown, shown);
             f.ready(i);
             const float top = b.add(i, f.raw[i], f.most(i, false), false, to, shown);
             if (weights) f.note(i, top);
             f.next(i);
         }
         all = max_or_nan(all, b.store(to, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
-        if (apart) all = max_or_nan(all, raw.store(shown, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
     }
     if (f.g < f.end) { /* the last few */
         const int first = f.g;
         b.start();
-        if (apart) raw.start();
 #pragma unroll 1
         for (int i = 0; f.g < f.end; ++i, f.shift()) {
             const bool cut = f.g >= f.whole;
             f.trim(0);
-            if (apart) raw.add(i, f.raw[0], raw_peak(f.raw[0]), cut, shown, shown);
             f.ready(0);
             const float top = b.add(i, f.raw[0], f.most(0, cut), cut, to, shown);
             if (weights) f.note(0, top);
         }
         all = max_or_nan(all, b.store(to, shown, first, f.end));
-        if (apart) all = max_or_nan(all, raw.store(shown, shown, first, f.end));
     }
     return all != all;
 }
@@ -372,13 +365,35 @@ template <class type> static __device__ __noinline__ bool groups_redo(row_job *k
     return nan;
 }
 
+#if CUT_MORE
+/* The same for rows `apart`: records of groups as they came, for the report. */
+template <class type> static __device__ __noinline__ void groups_raw(work<type> *k, int g, int end) {
+    __builtin_assume(__isShared(k));
+    device_row row = k->row;
+    const records shown = k->shown;
+    row.allow = nullptr;
+    row.patch = nullptr;
+    for (; g < end; g += BLOCK_WARPS) {
+        float x[LANE_TOKENS], most = MINUS_INF;
+        lane_read<type>(row, g, threadIdx.x % WARP, x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            x[j] = v_max(x[j], MINUS_INF);
+            most = v_max(x[j], most);
+        }
+        record_make<true, true>(shown, g, x, most);
+    }
+}
+#endif
+
 /* The whole groups of a warp. */
 template <class type> __device__ __forceinline__ bool groups_first(row_job *k, flight<type> &f) {
-    const records to = k->to;
+    records to = k->to;
     if constexpr (type::REQUESTED) {
         const work<type> *wish = static_cast<work<type> *>(k);
         const records shown = wish->shown;
         if (wish->also) return groups_weigh<true, true, true>(f, to, shown);
+        if (wish->apart) to = shown;
     }
     if (to.greedy) return groups_best<type>(f, k);
     if (!to.weights) return groups_weigh<true, false>(f, to, to);
@@ -386,7 +401,7 @@ template <class type> __device__ __forceinline__ bool groups_first(row_job *k, f
     return groups_weigh<true, true>(f, to, to);
 }
 
-/* A block's part of a row, its warps taking turns. `f` has been started if the row is `plain`; `rest` says which groups,
+/* A block's part of a row, its warps taking turns; of a row `apart`, as it came, for the report. `f` has been started if the row is `plain`; `rest` says which groups,
  * from the warp's first to the end, if the loops below leave any. Returns whether there was a NaN. */
 template <class type, class range> __device__ __forceinline__ bool groups_read(row_job *k, flight<type> &f, bool plain, range rest) {
     bool again = true;
@@ -399,6 +414,10 @@ template <class type, class range> __device__ __forceinline__ bool groups_read(r
     int g = groups.x;
     if (!again && g < whole) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
     if (g >= groups.y) return false;
+    if constexpr (type::REQUESTED) {
+        work<type> *wish = static_cast<work<type> *>(k);
+        if (wish->apart) return groups_raw(wish, g, groups.y), false;
+    }
     return groups_redo<type>(k, g, groups.y, !again);
 }
 
