@@ -7,10 +7,11 @@
  *   evaluate   its logit, by the formulas of edit.h
  *
  * No block waits for another: each looks through the row's lists and history itself. The marked tokens of a part lie in
- * shared memory in the order of their ids (a token's place is the number of bits before its own), and the part is then read
- * with loads in flight like any other, edited tokens taken from there. Bits (`patch`) and logits (`overlay`, by id) also go to
- * the workspace, for whoever finishes the row. A part with more marked tokens than shared memory has room for does all
- * of it in the workspace, and is read group by group.
+ * shared memory in the order of their ids (a token's place is the number of bits before its own). The part is then read by the
+ * loops of read.cuh, which take edited tokens for -inf: these count by the maxima of their pieces, found beforehand, and what
+ * they weigh is added afterwards. Bits (`patch`) and logits (`overlay`, by id) also go to the workspace, for whoever finishes
+ * the row. A part with more marked tokens than shared memory has room for does all of it in the workspace, and is read group
+ * by group.
  *
  * Ids of lists are checked before any is used; ids of histories are not, so whoever is told of one looks whether it is in
  * the part. */
