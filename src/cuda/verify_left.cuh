@@ -1,0 +1,460 @@
+/* verify_left.cuh - the second kernel of raffle_verify: what rejected drafts have left over of their rows, and the tokens that are
+ * recovered from it. Its blocks share all groups of all rows that must be read again. Whoever completes a request ends it. */
+#ifndef RAFFLE_CUDA_VERIFY_LEFT_CUH
+#define RAFFLE_CUDA_VERIFY_LEFT_CUH
+
+#include "verify_rows.cuh"
+
+/* One position of a request: its target row, and its draft's row (-1: tokens alone), which may be greedy. */
+struct position_pair {
+    int64_t row, draft;
+    odds by;
+    int node;
+};
+
+/* Whether records of groups are sums of the weights by which the row is drawn from, all of it. */
+__device__ __forceinline__ bool law_counted(const row_law &law) { return law.whole && !law.pieces && !law.kept.capped; }
+
+/* What a block knows of the position whose groups it reads. In shared memory. */
+struct left_job {
+    left_item item;
+    request_walk w;
+    position_pair p;
+    row_law target, own; /* own: of the draft's row */
+    device_row row, draft_row;
+    fast_scale target_scale, own_scale;
+    bool target_sure, own_sure; /* records of groups say how many tickets they have */
+    bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
+    bool plain;                 /* whole groups of both rows can be taken as they are loaded */
+    float ratio;                /* what a ticket of the draft takes, in tickets of the target */
+    block_space block;
+    wide rest;
+    int32_t group, token;
+    bool last;
+};
+
+/* ---- groups one by one, whatever they are --------------------------------------------------------------------------- */
+
+/* Takes the tokens that are known (tried siblings, a greedy draft's) out of a lane's tickets: what they leave is nothing. */
+template <class type> __device__ __forceinline__ void lane_without(const left_job &k, int g, uint64_t t[LANE_TOKENS]) {
+    const int lane = threadIdx.x % WARP;
+    const request_walk &w = k.w;
+    const bool own = k.p.draft >= 0; /* a greedy draft row: one token */
+    for (int i = own || !w.parent ? k.p.node + 1 : 0; i < w.count; ++i) {
+        if (!own && !follows(w.parent, i, k.p.node)) continue;
+        const int32_t token = own ? k.own.token : w.token[i];
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (token == lane_id<type>(k.row, g, lane, j)) t[j] = 0;
+        if (own || !w.parent) break;
+    }
+}
+
+/* Whether group g has such a token. */
+__device__ __forceinline__ bool group_known(const left_job &k, int g) {
+    const request_walk &w = k.w;
+    if (k.p.draft >= 0) return k.own.token / GROUP == g;
+    for (int i = w.parent ? 0 : k.p.node + 1; i < w.count && (w.parent || i == k.p.node + 1); ++i)
+        if (follows(w.parent, i, k.p.node) && w.token[i] >= 0 && w.token[i] / GROUP == g) return true;
+    return false;
+}
+
+/* The sums of the tickets, in both rows, of tokens of group g that have something left; `peak` and `draft_peak` are its maxima. By
+ * one warp. */
+template <class type, class draft>
+static __device__ __noinline__ ulonglong2 group_left(const left_job *k, int g, float peak, float draft_peak) {
+    __builtin_assume(__isShared(k));
+    const double up = wide_near(k->p.by.up), down = wide_near(k->p.by.down);
+    const double over = down * (1.0 + 0x1p-48), under = down * (1.0 - 0x1p-48);
+    uint64_t t[LANE_TOKENS] = {}, s[LANE_TOKENS] = {}, sum_t = 0, sum_s = 0;
+    if (warp_tickets<type>(k->row, k->target, peak, g, t)) {
+        if (k->tokens) lane_without<type>(*k, g, t);
+        else warp_tickets<draft>(k->draft_row, k->own, draft_peak, g, s);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const double x = (double)t[j] * up, y = (double)s[j];
+            bool left = x > y * over;
+            if (!left && x > y * under && t[j]) left = odds_left(k->p.by, t[j], s[j]); /* doubles cannot tell */
+            sum_t += left ? t[j] : 0;
+            sum_s += left ? s[j] : 0;
+        }
+    }
+    return make_ulonglong2(warp_add_wide(sum_t), warp_add_wide(sum_s));
+}
+
+/* ---- the usual groups -------------------------------------------------------------------------------------------------- */
+
+/* Makes of a lane's weights their tickets, where several weights, 2^right, make a ticket: whose it is depends on the weights of all
+ * ids before. False if 32 bits are too few. */
+template <class type> __device__ __forceinline__ bool lane_shares(uint32_t w[LANE_TOKENS], uint32_t right) {
+    enum { RUN = type::BYTES == 2 ? LANE_TOKENS : LANE_TOKENS / 2, RUNS = LANE_TOKENS / RUN }; /* neighbours: see group.cuh */
+    const int lane = threadIdx.x % WARP;
+    uint64_t start[RUNS], sum = (1ull << right) - 1;
+#pragma unroll
+    for (int r = 0; r < RUNS; ++r) {
+        uint64_t own = 0;
+#pragma unroll
+        for (int j = 0; j < RUN; ++j) own += w[r * RUN + j];
+        uint64_t through = own;
+#pragma unroll
+        for (int step = 1; step < WARP; step <<= 1) {
+            const uint64_t other = __shfl_up_sync(ALL_LANES, through, step);
+            if (lane >= step) through += other;
+        }
+        start[r] = sum + through - own;
+        sum += __shfl_sync(ALL_LANES, through, WARP - 1);
+    }
+    const uint64_t tickets = (sum - ((1ull << right) - 1)) >> right;
+    if (tickets >= UINT32_MAX) return false;
+    const uint32_t all = (uint32_t)tickets;
+#pragma unroll
+    for (int r = 0; r < RUNS; ++r) {
+        uint64_t through = start[r];
+        uint32_t before = min((uint32_t)(through >> right), all);
+#pragma unroll
+        for (int j = 0; j < RUN; ++j) {
+            through += w[r * RUN + j];
+            const uint32_t behind = min((uint32_t)(through >> right), all);
+            w[r * RUN + j] = behind - before;
+            before = behind;
+        }
+    }
+    return true;
+}
+
+/* A group's weights are (weight >> right) << left tickets. */
+struct group_shift {
+    uint32_t left, right;
+};
+__device__ __forceinline__ group_shift group_shift_of(const fast_scale &s, const ref &f) {
+    const uint32_t below = (uint32_t)s.exponent - (uint32_t)f.exponent;
+    group_shift made = {below < TICKET_BITS ? TICKET_BITS - below : 0, below > TICKET_BITS ? below - TICKET_BITS : 0};
+    return made;
+}
+
+/* group_left of a whole group that both rows weigh by PLAIN references. Numbers of tickets are compared in floats, which are within
+ * 2^-22 of them, products included; false if that is too near for one of the tokens. */
+template <class type>
+__device__ __forceinline__ bool group_left_fast(const left_job &k, const lane_raw<type> &raw, const lane_raw<type> &draft_raw, float peak,
+                                                float draft_peak, uint64_t *sum_t, uint64_t *sum_s) {
+    const ref f = ref_make_near(k.target_scale.by, peak), h = ref_make_near(k.own_scale.by, draft_peak);
+    const group_shift by = group_shift_of(k.target_scale, f), draft_by = group_shift_of(k.own_scale, h);
+    uint32_t t[LANE_TOKENS], s[LANE_TOKENS];
+    bool sure = true;
+    raw_weights(raw, f, t);
+    if (by.right) sure = lane_shares<type>(t, by.right);
+    raw_weights(draft_raw, h, s);
+    if (draft_by.right) sure &= lane_shares<type>(s, draft_by.right);
+    const float ratio = float_of(bits_of(k.ratio) + ((draft_by.left - by.left) << 23));
+    const float over = ratio * (1.0f + 0x1p-20f), under = ratio * (1.0f - 0x1p-20f);
+    uint64_t own_t = 0, own_s = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) {
+        const float x = (float)t[j], y = (float)s[j];
+        const bool left = x > y * over;
+        sure &= left | !(x > y * under);
+        own_t += left ? t[j] : 0;
+        own_s += left ? s[j] : 0;
+    }
+    *sum_t = group_sum(own_t) << by.left;
+    *sum_s = group_sum(own_s) << draft_by.left;
+    return __all_sync(ALL_LANES, sure);
+}
+
+template <class one, class other> struct same_type {
+    enum { YES = 0 };
+};
+template <class one> struct same_type<one, one> {
+    enum { YES = 1 };
+};
+
+/* ---- a block's groups ----------------------------------------------------------------------------------------------------- */
+
+/* What the records of a group say: whether it may have tickets, and how many if that is sure. */
+struct group_look {
+    float peak;
+    uint64_t tickets;
+    bool some;
+};
+__device__ __forceinline__ group_look group_look_at(const verify_args &a, int64_t row, const row_law &law, bool sure, const fast_scale &s, int g) {
+    group_look look = {peak_of_group(a, row, law, g), 0, false};
+    look.some = look.peak >= law.kept.low && look.peak > MINUS_INF;
+    if (sure && look.some) {
+        look.tickets = fast_tickets(s, look.peak, __ldcg(a.mass + row * a.groups + g));
+        look.some = look.tickets != 0;
+    }
+    return look;
+}
+
+/* Leaves for groups [first, end) of a position, in mass of both rows, the sums of the tickets of tokens that have something left, and
+ * adds them to its totals. By all threads: a lane looks at the records of one group, a warp reads those of which they do not
+ * say all. */
+template <class type, class draft> __device__ __forceinline__ void left_over(const verify_args &a, left_job &k, left_item *item, int first, int end) {
+    const int lane = threadIdx.x % WARP;
+    uint64_t total_t = 0, total_s = 0;
+    for (int base = first + (int)threadIdx.x / WARP; base < end; base += WARP * BLOCK_WARPS) {
+        const int g = base + lane * BLOCK_WARPS;
+        group_look t = {MINUS_INF, 0, false}, s = t;
+        if (g < end) {
+            t = group_look_at(a, k.p.row, k.target, k.target_sure, k.target_scale, g);
+            if (!k.tokens) s = group_look_at(a, k.p.draft, k.own, k.own_sure, k.own_scale, g);
+        }
+        const bool reads = t.some && (!k.target_sure || (k.tokens ? group_known(k, g) : s.some));
+        uint64_t left_t = reads ? 0 : t.tickets, left_s = 0;
+        uint32_t slow = __ballot_sync(ALL_LANES, reads);
+        if constexpr (same_type<type, draft>::YES) {
+            uint32_t fast = k.plain ? __ballot_sync(ALL_LANES, reads && group_whole(k.row, g)) : 0;
+            slow &= ~fast;
+            lane_raw<type> raw, draft_raw, next, draft_next;
+            int i = __ffs(fast) - 1;
+            if (fast) {
+                next = raw_load<type>(group_at<type>(k.row, base + i * BLOCK_WARPS), true, lane);
+                draft_next = raw_load<type>(group_at<type>(k.draft_row, base + i * BLOCK_WARPS), true, lane);
+            }
+            while (fast) {
+                const int now = i;
+                raw = next;
+                draft_raw = draft_next;
+                fast &= fast - 1;
+                i = __ffs(fast) - 1;
+                if (fast) { /* on its way while this one is worked out */
+                    next = raw_load<type>(group_at<type>(k.row, base + i * BLOCK_WARPS), true, lane);
+                    draft_next = raw_load<type>(group_at<type>(k.draft_row, base + i * BLOCK_WARPS), true, lane);
+                }
+                uint64_t sum_t, sum_s;
+                const float peak = __shfl_sync(ALL_LANES, t.peak, now), draft_peak = __shfl_sync(ALL_LANES, s.peak, now);
+                if (!group_left_fast<type>(k, raw, draft_raw, peak, draft_peak, &sum_t, &sum_s)) slow |= 1u << now;
+                if (lane == now) {
+                    left_t = sum_t;
+                    left_s = sum_s;
+                }
+            }
+        }
+        for (; slow; slow &= slow - 1) {
+            const int now = __ffs(slow) - 1;
+            const float peak = __shfl_sync(ALL_LANES, t.peak, now), draft_peak = __shfl_sync(ALL_LANES, s.peak, now);
+            const ulonglong2 sums = group_left<type, draft>(&k, base + now * BLOCK_WARPS, peak, draft_peak);
+            if (lane == now) {
+                left_t = sums.x;
+                left_s = sums.y;
+            }
+        }
+        if (g < end) {
+            __stcg(a.mass + k.p.row * a.groups + g, left_t);
+            if (k.p.draft >= 0) __stcg(a.mass + k.p.draft * a.groups + g, left_s);
+        }
+        total_t += left_t;
+        total_s += left_s;
+    }
+    total_t = warp_add_wide(total_t);
+    total_s = warp_add_wide(total_s);
+    if (lane == 0 && total_t) atomicAdd((unsigned long long *)&item->total_t, (unsigned long long)total_t);
+    if (lane == 0 && total_s) atomicAdd((unsigned long long *)&item->total_s, (unsigned long long)total_s);
+}
+
+/* ---- the token that is recovered --------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint64_t left_s(const verify_args &a, const position_pair &p, int g) {
+    return p.draft >= 0 ? __ldcg(a.mass + p.draft * a.groups + g) : 0;
+}
+
+/* The token that holds number `number` of what is left over. By all threads. */
+template <class type, class draft> __device__ __forceinline__ int32_t left_holder(const verify_args &a, left_job &k, wide number) {
+    const int first = (int)((int64_t)a.groups * threadIdx.x / BLOCK_THREADS), end = (int)((int64_t)a.groups * (threadIdx.x + 1) / BLOCK_THREADS);
+    const position_pair &p = k.p;
+    uint64_t t = 0, s = 0;
+    for (int g = first; g < end; ++g) {
+        t += __ldcg(a.mass + p.row * a.groups + g);
+        s += left_s(a, p, g);
+    }
+    if (threadIdx.x == 0) { /* logits that change under the kernel may leave a number without a holder */
+        k.token = RULE_NO_TOKEN;
+        k.group = 0;
+        k.rest = wide_of(0);
+    }
+    wide before = odds_sum(p.by, block_before(t, &k.block), block_before(s, &k.block));
+    if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) {
+        wide rest = wide_subtract(number, before);
+        int g = first;
+        for (; g < end - 1; ++g) {
+            const wide held = odds_sum(p.by, __ldcg(a.mass + p.row * a.groups + g), left_s(a, p, g));
+            if (wide_less(rest, held)) break;
+            rest = wide_subtract(rest, held);
+        }
+        k.group = g;
+        k.rest = rest;
+    }
+    __syncthreads();
+    const int g = k.group;
+    number = k.rest;
+    t = block_tickets<type>(k.row, k.target, peak_of_group(a, p.row, k.target, g), g, &k.block);
+    s = 0;
+    if (!k.tokens) s = block_tickets<draft>(k.draft_row, k.own, peak_of_group(a, p.draft, k.own, g), g, &k.block);
+    const int32_t id = g * GROUP + (int)threadIdx.x;
+    bool left = odds_left(p.by, t, s);
+    for (int i = 0; k.tokens && i < k.w.count; ++i) {
+        if (p.draft >= 0 ? id == k.own.token : follows(k.w.parent, i, p.node) && k.w.token[i] == id) left = false;
+    }
+    t = left ? t : 0;
+    s = left ? s : 0;
+    before = odds_sum(p.by, block_before(t, &k.block), block_before(s, &k.block));
+    if (left && !wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) k.token = id;
+    __syncthreads();
+    return k.token;
+}
+
+/* The token that replaces a rejected draft, where what is left over is known. By all threads. */
+template <class type, class draft> __device__ __forceinline__ int32_t recover(const verify_args &a, left_job &k, const left_item *item) {
+    philox_pair bits = philox_step(a.seed[k.w.slot], a.position[k.w.slot], STREAM_RECOVER, (uint32_t)k.item.depth);
+    if (a.recover_bits) bits.low = a.recover_bits[2 * k.w.request], bits.high = a.recover_bits[2 * k.w.request + 1];
+    const wide total = odds_sum(k.p.by, __ldcg(&item->total_t), __ldcg(&item->total_s));
+    if (wide_is_zero(total)) return k.target.token;
+    return left_holder<type, draft>(a, k, wide_share(total, bits.high, bits.low));
+}
+
+/* ---- items ------------------------------------------------------------------------------------------------------------------ */
+
+__device__ __forceinline__ odds item_odds(const left_item &item, uint64_t mass_p, uint64_t mass_q) {
+    return item.weight ? block_odds(item.weight, mass_p, mass_q) : odds_make(mass_p, mass_q);
+}
+
+template <class item> __device__ __forceinline__ void block_copy(item *to, const item *from) {
+    static_assert(sizeof(item) % 4 == 0 && sizeof(item) / 4 <= BLOCK_THREADS / 2, "a word a thread");
+    const int i = threadIdx.x % (BLOCK_THREADS / 2);
+    if (i < (int)(sizeof(item) / 4)) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+}
+
+/* Brings together what is known of a position. By all threads. */
+template <class type, class draft> __device__ __forceinline__ void job_find(const verify_args &a, const left_item *item, left_job *k) {
+    __syncthreads(); /* the one before is done with */
+    if (threadIdx.x < BLOCK_THREADS / 2) block_copy(&k->item, item);
+    __syncthreads();
+    const int64_t row = k->item.first + k->item.request + k->item.node + 1;
+    const int64_t own = a.draft_data ? a.rows + k->item.first + k->item.node + 1 : -1;
+    if (threadIdx.x < BLOCK_THREADS / 2) block_copy(&k->target, a.law + row);
+    else if (own >= 0) block_copy(&k->own, a.law + own);
+    if (threadIdx.x == 0) {
+        k->w.request = k->item.request;
+        k->w.first = k->item.first;
+        k->w.count = k->item.drafts;
+        walk_find(a, &k->w);
+        k->p.row = row;
+        k->p.draft = own;
+        k->p.node = k->item.node;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const bool greedy = own >= 0 && a.head[own].greedy;
+        if (greedy) *(law_head *)&k->own = a.head[own]; /* all that there is */
+        k->p.by = item_odds(k->item, k->target.mass, own >= 0 ? k->own.mass : 1);
+        k->tokens = own < 0 || greedy;
+        k->row = row_judged<type>(a, k->w.request, row);
+        k->draft_row = k->tokens ? k->row : row_judged<draft>(a, k->w.request, own);
+        /* A lane must hold the same tokens of both. */
+        if (!k->tokens && (int)type::BYTES != (int)draft::BYTES) k->row.aligned = false;
+        k->row.aligned = k->draft_row.aligned = k->row.aligned && k->draft_row.aligned;
+        k->target_sure = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && law_counted(k->target);
+        k->own_sure = !k->tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && law_counted(k->own);
+        k->plain = k->target_sure && k->own_sure && row_plain(k->row) && row_plain(k->draft_row);
+        const double ratio = wide_near(k->p.by.down) / wide_near(k->p.by.up);
+        k->ratio = (float)fmin(fmax(ratio, 0x1p-90), 0x1p90); /* beyond, one ticket is more, or less, than all of the other */
+    }
+    __syncthreads();
+}
+
+/* Ends a request of which all is known that is left over. By all threads. */
+template <class type, class draft> __device__ __forceinline__ void request_end(const verify_args &a, left_item *first, left_job *k) {
+    int length = 0;
+    for (int i = 1; i < k->item.all; ++i) { /* block verification: the longest that is accepted */
+        const left_item &item = first[i];
+        const uint64_t mass_p = k->w.law[i].mass, mass_q = k->w.draft_law ? k->w.draft_law[i].mass : 1;
+        const wide left = odds_sum(item_odds(item, mass_p, mass_q), __ldcg(&item.total_t), __ldcg(&item.total_s));
+        if (block_accepts(accept_bits(a, k->w, i - 1, i), item.weight, left, mass_p, mass_q)) length = i;
+    }
+    left_item *item = first + length;
+    if (length != k->item.before) job_find<type, draft>(a, item, k);
+    const int32_t token = recover<type, draft>(a, *k, item);
+    if (threadIdx.x >= WARP) return;
+    if (k->item.weight) emit_drafts(a, k->w, length - 1, length); /* else the walk has */
+    emit_last(a, k->w, k->item.depth, token, k->item.node + 1, k->item.flags);
+}
+
+/* Tells that a block has left its part of what is left over. The last to tell ends the request. */
+__device__ __forceinline__ bool groups_arrive(const verify_args &a, left_item *first, int count, left_job *k) {
+    __syncthreads();
+    if (threadIdx.x == 0) k->last = count_arrived(&first->done, (uint64_t)count) + (uint64_t)count == (uint64_t)a.groups * (uint64_t)k->item.all;
+    __syncthreads();
+    return k->last;
+}
+
+/* Requests whose rows did not all arrive, because the offsets are not those of this batch: what can be said without touching a row
+ * that may not be its own. A thread for each. */
+__device__ __forceinline__ void requests_check(const verify_args &a) {
+    const int64_t r = blockIdx.x * (int64_t)BLOCK_THREADS + threadIdx.x;
+    if (r >= a.requests) return;
+    int64_t first, count;
+    const bool sane = request_range(a, r, &first, &count);
+    if (sane && !__ldcg(a.arrived + r)) return;
+    a.arrived[r] = 0;
+    a.accepted[r] = 0;
+    if (a.last) a.last[r] = RULE_NO_TOKEN;
+    if (!sane) return;
+    for (int64_t i = 0; i <= count; ++i) {
+        a.out[first + r + i] = RULE_NO_TOKEN;
+        if (a.path) a.path[first + r + i] = -1;
+        if (a.row_flags) a.row_flags[first + r + i] = i ? 0 : RAFFLE_ROW_ARGUMENT;
+#if CUT_MORE
+        if (a.has_report) a.told[first + r + i] = {-1, RULE_NO_TOKEN};
+#endif
+    }
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------------------------------- */
+
+enum { LEFTS_PER_SM = 3 };
+template <class type, class draft>
+__global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kernel(const __grid_constant__ verify_args a) {
+    __shared__ left_job k;
+    /* 0 also if all are done with already, and then this block has no part in them. */
+    const uint32_t listed = __ldcg(&a.queue->listed);
+    requests_check(a);
+    const int64_t all = listed * (int64_t)a.groups;
+    const int64_t part = max((int64_t)BLOCK_WARPS, divided(all + gridDim.x - 1, gridDim.x));
+    const int64_t end = min(all, (blockIdx.x + 1) * part);
+    for (int64_t at = blockIdx.x * part; at < end;) {
+        const int64_t index = divided(at, a.groups);
+        const int first = (int)(at - index * a.groups), count = (int)min(end - at, (int64_t)(a.groups - first));
+        left_item *item = a.left + index;
+        job_find<type, draft>(a, item, &k);
+        left_over<type, draft>(a, k, item, first, first + count);
+        left_item *head = item - k.item.before;
+        if (groups_arrive(a, head, count, &k)) {
+            request_end<type, draft>(a, head, &k);
+            if (threadIdx.x == 0 && atomicAdd(&a.queue->finished, (uint32_t)k.item.all) + k.item.all == listed) {
+                a.queue->listed = 0;
+                a.queue->finished = 0;
+            }
+        }
+        at += count;
+    }
+}
+
+/* ---- the launches, on the host ----------------------------------------------------------------------------------------- */
+
+/* Both kernels. The first knows rows as `target` and `own`, of which it wants to know more; a block of it reads at most `most`
+ * groups. */
+template <class target, class own, class type, class draft>
+static cudaError_t verify_start(verify_args *a, int32_t most, int processors, cudaStream_t stream) {
+    const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0);
+    void *parameters[] = {a};
+    const dim3 grid = parts_grid(rows, a->groups, most, processors, &a->part);
+    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<target, own>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    if (code != cudaSuccess) return code;
+    /* As many blocks as the GPU holds at once, where a token may have to be recovered; and a thread for every request. */
+    const bool recovers = a->method == RAFFLE_REJECTION || a->method == RAFFLE_BLOCK;
+    const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS, blocks = recovers ? processors * LEFTS_PER_SM : 1;
+    const dim3 lefts((unsigned)(blocks > least ? blocks : least));
+    return cudaLaunchKernel(verify_left_kernel<type, draft>, lefts, dim3(BLOCK_THREADS), parameters, 0, stream);
+}
+
+#endif
