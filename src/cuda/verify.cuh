@@ -179,11 +179,14 @@ template <class type> __device__ __forceinline__ device_row row_judged(const ver
 
 /* ---- tickets ---------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ float peak_of_group(const verify_args &a, int64_t index, const law_head &law, int g) {
-    const float *peak = a.peak + index * a.groups * PIECES;
+/* The maximum of a group, out of its row's records. */
+__device__ __forceinline__ float peak_at(const float *peak, const law_head &law, int g) {
     if (!law.pieces) return __ldcg(peak + g);
     const float4 p = __ldcg((const float4 *)peak + g);
     return fmaxf(fmaxf(p.x, p.y), fmaxf(p.z, p.w));
+}
+__device__ __forceinline__ float peak_of_group(const verify_args &a, int64_t index, const law_head &law, int g) {
+    return peak_at(a.peak + index * a.groups * PIECES, law, g);
 }
 
 /* Which share of a range of `all` tickets, 2^right weights each, the weights from `before` on hold. */

@@ -22,6 +22,9 @@ struct left_job {
     position_pair p;
     row_law target, own; /* own: of the draft's row */
     device_row row, draft_row;
+    const float *peak, *draft_peak; /* the records of their groups; draft_mass NULL: there is no draft row */
+    uint64_t *mass, *draft_mass;
+    int groups;
     fast_scale target_scale, own_scale;
     bool target_sure, own_sure; /* records of groups say how many tickets they have */
     bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
@@ -30,6 +33,7 @@ struct left_job {
     block_space block;
     wide rest;
     int32_t group, token;
+    uint32_t unsure[BLOCK_WARPS]; /* groups_left_fast: what it could not decide */
     bool last;
 };
 
@@ -122,43 +126,81 @@ template <class type> __device__ __forceinline__ bool lane_shares(uint32_t w[LAN
     return true;
 }
 
-/* A group's weights are (weight >> right) << left tickets. */
-struct group_shift {
-    uint32_t left, right;
+/* A warp's loads of groups of an aligned row, one at a time. */
+template <class type> struct group_flight {
+    lane_raw<type> raw;
+    const char *logits; /* the lane's, of the row's first group */
+
+    __device__ __forceinline__ void load(bool yes, int g) {
+#pragma unroll
+        for (int i = 0; i < type::BYTES / 2; ++i)
+            load_once_if(yes, (const uint4 *)(logits + g * (int64_t)GROUP * type::BYTES) + i * WARP, &raw.word[i]);
+    }
+    __device__ __forceinline__ void start(const device_row &row, int lane, int g) {
+        const lane_raw<type> nothing = {};
+        raw = nothing;
+        logits = row.logits + lane * 16;
+        load(true, g);
+    }
 };
-__device__ __forceinline__ group_shift group_shift_of(const fast_scale &s, const ref &f) {
-    const uint32_t below = (uint32_t)s.exponent - (uint32_t)f.exponent;
-    group_shift made = {below < TICKET_BITS ? TICKET_BITS - below : 0, below > TICKET_BITS ? below - TICKET_BITS : 0};
-    return made;
+
+/* The tickets of a lane's tokens of a whole group with maximum `peak`, in units of *unit powers of two, by PLAIN references. The next
+ * group's load begins when the last of this one's has been looked at. */
+template <class type>
+__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const fast_scale &s, float peak, bool more, int next, uint32_t t[LANE_TOKENS],
+                                             uint32_t *unit) {
+    const ref by = ref_make_near(s.by, peak);
+    const uint32_t below = (uint32_t)s.exponent - (uint32_t)by.exponent;
+    raw_weights(f.raw, by, t);
+    f.load(more, next);
+    *unit = below < TICKET_BITS ? TICKET_BITS - below : 0;
+    return below <= TICKET_BITS || lane_shares<type>(t, below - TICKET_BITS);
 }
 
-/* group_left of a whole group that both rows weigh by PLAIN references. Numbers of tickets are compared in floats, which are within
- * 2^-22 of them, products included; false if that is too near for one of the tokens. */
+/* group_left of all groups in `todo`, which are whole and weighed by PLAIN references in both rows: lane i gets the sums of group
+ * base + 8 i, of which it has the maxima. Numbers of tickets are compared in floats, which are within 2^-22 of them, products
+ * included; groups where that was too near for one of the tokens are `unsure` afterwards. By one warp. Not a part of its caller,
+ * because that calls others, which would put most of this on the stack. */
 template <class type>
-__device__ __forceinline__ bool group_left_fast(const left_job &k, const lane_raw<type> &raw, const lane_raw<type> &draft_raw, float peak,
-                                                float draft_peak, uint64_t *sum_t, uint64_t *sum_s) {
-    const ref f = ref_make_near(k.target_scale.by, peak), h = ref_make_near(k.own_scale.by, draft_peak);
-    const group_shift by = group_shift_of(k.target_scale, f), draft_by = group_shift_of(k.own_scale, h);
-    uint32_t t[LANE_TOKENS], s[LANE_TOKENS];
-    bool sure = true;
-    raw_weights(raw, f, t);
-    if (by.right) sure = lane_shares<type>(t, by.right);
-    raw_weights(draft_raw, h, s);
-    if (draft_by.right) sure &= lane_shares<type>(s, draft_by.right);
-    const float ratio = float_of(bits_of(k.ratio) + ((draft_by.left - by.left) << 23));
-    const float over = ratio * (1.0f + 0x1p-20f), under = ratio * (1.0f - 0x1p-20f);
-    uint64_t own_t = 0, own_s = 0;
+static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int base, uint32_t todo, float peaks, float draft_peaks) {
+    __builtin_assume(__isShared(job));
+    const left_job &k = *job;
+    uint64_t left_t = 0, left_s = 0;
+    const int lane = threadIdx.x % WARP;
+    group_flight<type> f, h;
+    uint32_t unsure = 0;
+    int now = __ffs(todo) - 1;
+    f.start(k.row, lane, base + now * BLOCK_WARPS);
+    h.start(k.draft_row, lane, base + now * BLOCK_WARPS);
+    while (todo) {
+        todo &= todo - 1;
+        const int next = __ffs(todo) - 1, g = base + next * BLOCK_WARPS;
+        uint32_t t[LANE_TOKENS], s[LANE_TOKENS], unit, draft_unit;
+        bool sure = lane_tickets<type>(f, k.target_scale, __shfl_sync(ALL_LANES, peaks, now), todo, g, t, &unit);
+        sure &= lane_tickets<type>(h, k.own_scale, __shfl_sync(ALL_LANES, draft_peaks, now), todo, g, s, &draft_unit);
+        const float ratio = float_of(bits_of(k.ratio) + ((draft_unit - unit) << 23));
+        const float over = ratio * (1.0f + 0x1p-20f), under = ratio * (1.0f - 0x1p-20f);
+        uint64_t sum_t = 0, sum_s = 0;
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) {
-        const float x = (float)t[j], y = (float)s[j];
-        const bool left = x > y * over;
-        sure &= left | !(x > y * under);
-        own_t += left ? t[j] : 0;
-        own_s += left ? s[j] : 0;
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const float x = (float)t[j], y = (float)s[j];
+            const bool left = x > y * over;
+            sure &= left | !(x > y * under);
+            sum_t += left ? t[j] : 0;
+            sum_s += left ? s[j] : 0;
+        }
+        sum_t = group_sum(sum_t) << unit;
+        sum_s = group_sum(sum_s) << draft_unit;
+        if (lane == now) {
+            left_t = sum_t;
+            left_s = sum_s;
+        }
+        if (!__all_sync(ALL_LANES, sure)) unsure |= 1u << now;
+        now = next;
     }
-    *sum_t = group_sum(own_t) << by.left;
-    *sum_s = group_sum(own_s) << draft_by.left;
-    return __all_sync(ALL_LANES, sure);
+    if (lane == 0) job->unsure[threadIdx.x / WARP] = unsure;
+    __syncwarp();
+    return make_ulonglong2(left_t, left_s);
 }
 
 template <class one, class other> struct same_type {
@@ -176,11 +218,11 @@ struct group_look {
     uint64_t tickets;
     bool some;
 };
-__device__ __forceinline__ group_look group_look_at(const verify_args &a, int64_t row, const row_law &law, bool sure, const fast_scale &s, int g) {
-    group_look look = {peak_of_group(a, row, law, g), 0, false};
+__device__ __forceinline__ group_look group_look_at(const float *peak, const uint64_t *mass, const row_law &law, bool sure, const fast_scale &s, int g) {
+    group_look look = {peak_at(peak, law, g), sure ? __ldcg(mass + g) : 0, false};
     look.some = look.peak >= law.kept.low && look.peak > MINUS_INF;
-    if (sure && look.some) {
-        look.tickets = fast_tickets(s, look.peak, __ldcg(a.mass + row * a.groups + g));
+    if (sure) {
+        look.tickets = look.some ? fast_tickets(s, look.peak, look.tickets) : 0;
         look.some = look.tickets != 0;
     }
     return look;
@@ -189,59 +231,47 @@ __device__ __forceinline__ group_look group_look_at(const verify_args &a, int64_
 /* Leaves for groups [first, end) of a position, in mass of both rows, the sums of the tickets of tokens that have something left, and
  * adds them to its totals. By all threads: a lane looks at the records of one group, a warp reads those of which they do not
  * say all. */
-template <class type, class draft> __device__ __forceinline__ void left_over(const verify_args &a, left_job &k, left_item *item, int first, int end) {
+template <class type, class draft> static __device__ __noinline__ void left_over(left_job *job, left_item *item, int first, int end) {
+    __builtin_assume(__isShared(job));
+    const left_job &k = *job;
     const int lane = threadIdx.x % WARP;
     uint64_t total_t = 0, total_s = 0;
+#pragma unroll 1
     for (int base = first + (int)threadIdx.x / WARP; base < end; base += WARP * BLOCK_WARPS) {
         const int g = base + lane * BLOCK_WARPS;
         group_look t = {MINUS_INF, 0, false}, s = t;
         if (g < end) {
-            t = group_look_at(a, k.p.row, k.target, k.target_sure, k.target_scale, g);
-            if (!k.tokens) s = group_look_at(a, k.p.draft, k.own, k.own_sure, k.own_scale, g);
+            t = group_look_at(k.peak, k.mass, k.target, k.target_sure, k.target_scale, g);
+            if (!k.tokens) s = group_look_at(k.draft_peak, k.draft_mass, k.own, k.own_sure, k.own_scale, g);
         }
         const bool reads = t.some && (!k.target_sure || (k.tokens ? group_known(k, g) : s.some));
         uint64_t left_t = reads ? 0 : t.tickets, left_s = 0;
         uint32_t slow = __ballot_sync(ALL_LANES, reads);
         if constexpr (same_type<type, draft>::YES) {
-            uint32_t fast = k.plain ? __ballot_sync(ALL_LANES, reads && group_whole(k.row, g)) : 0;
+            const uint32_t fast = k.plain ? __ballot_sync(ALL_LANES, reads && group_whole(k.row, g)) : 0;
             slow &= ~fast;
-            lane_raw<type> raw, draft_raw, next, draft_next;
-            int i = __ffs(fast) - 1;
             if (fast) {
-                next = raw_load<type>(group_at<type>(k.row, base + i * BLOCK_WARPS), true, lane);
-                draft_next = raw_load<type>(group_at<type>(k.draft_row, base + i * BLOCK_WARPS), true, lane);
-            }
-            while (fast) {
-                const int now = i;
-                raw = next;
-                draft_raw = draft_next;
-                fast &= fast - 1;
-                i = __ffs(fast) - 1;
-                if (fast) { /* on its way while this one is worked out */
-                    next = raw_load<type>(group_at<type>(k.row, base + i * BLOCK_WARPS), true, lane);
-                    draft_next = raw_load<type>(group_at<type>(k.draft_row, base + i * BLOCK_WARPS), true, lane);
-                }
-                uint64_t sum_t, sum_s;
-                const float peak = __shfl_sync(ALL_LANES, t.peak, now), draft_peak = __shfl_sync(ALL_LANES, s.peak, now);
-                if (!group_left_fast<type>(k, raw, draft_raw, peak, draft_peak, &sum_t, &sum_s)) slow |= 1u << now;
-                if (lane == now) {
-                    left_t = sum_t;
-                    left_s = sum_s;
+                const ulonglong2 sums = groups_left_fast<type>(job, base, fast, t.peak, s.peak);
+                slow |= k.unsure[threadIdx.x / WARP];
+                if (fast >> lane & 1) {
+                    left_t = sums.x;
+                    left_s = sums.y;
                 }
             }
         }
+#pragma unroll 1
         for (; slow; slow &= slow - 1) {
             const int now = __ffs(slow) - 1;
             const float peak = __shfl_sync(ALL_LANES, t.peak, now), draft_peak = __shfl_sync(ALL_LANES, s.peak, now);
-            const ulonglong2 sums = group_left<type, draft>(&k, base + now * BLOCK_WARPS, peak, draft_peak);
+            const ulonglong2 sums = group_left<type, draft>(job, base + now * BLOCK_WARPS, peak, draft_peak);
             if (lane == now) {
                 left_t = sums.x;
                 left_s = sums.y;
             }
         }
         if (g < end) {
-            __stcg(a.mass + k.p.row * a.groups + g, left_t);
-            if (k.p.draft >= 0) __stcg(a.mass + k.p.draft * a.groups + g, left_s);
+            __stcg(k.mass + g, left_t);
+            if (k.draft_mass) __stcg(k.draft_mass + g, left_s);
         }
         total_t += left_t;
         total_s += left_s;
@@ -254,18 +284,18 @@ template <class type, class draft> __device__ __forceinline__ void left_over(con
 
 /* ---- the token that is recovered --------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint64_t left_s(const verify_args &a, const position_pair &p, int g) {
-    return p.draft >= 0 ? __ldcg(a.mass + p.draft * a.groups + g) : 0;
-}
+__device__ __forceinline__ uint64_t left_s(const left_job &k, int g) { return k.draft_mass ? __ldcg(k.draft_mass + g) : 0; }
 
 /* The token that holds number `number` of what is left over. By all threads. */
-template <class type, class draft> __device__ __forceinline__ int32_t left_holder(const verify_args &a, left_job &k, wide number) {
-    const int first = (int)((int64_t)a.groups * threadIdx.x / BLOCK_THREADS), end = (int)((int64_t)a.groups * (threadIdx.x + 1) / BLOCK_THREADS);
+template <class type, class draft> static __device__ __noinline__ int32_t left_holder(left_job *job, wide number) {
+    __builtin_assume(__isShared(job));
+    left_job &k = *job;
+    const int first = (int)((int64_t)k.groups * threadIdx.x / BLOCK_THREADS), end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
     const position_pair &p = k.p;
     uint64_t t = 0, s = 0;
     for (int g = first; g < end; ++g) {
-        t += __ldcg(a.mass + p.row * a.groups + g);
-        s += left_s(a, p, g);
+        t += __ldcg(k.mass + g);
+        s += left_s(k, g);
     }
     if (threadIdx.x == 0) { /* logits that change under the kernel may leave a number without a holder */
         k.token = RULE_NO_TOKEN;
@@ -277,7 +307,7 @@ template <class type, class draft> __device__ __forceinline__ int32_t left_holde
         wide rest = wide_subtract(number, before);
         int g = first;
         for (; g < end - 1; ++g) {
-            const wide held = odds_sum(p.by, __ldcg(a.mass + p.row * a.groups + g), left_s(a, p, g));
+            const wide held = odds_sum(p.by, __ldcg(k.mass + g), left_s(k, g));
             if (wide_less(rest, held)) break;
             rest = wide_subtract(rest, held);
         }
@@ -287,9 +317,9 @@ template <class type, class draft> __device__ __forceinline__ int32_t left_holde
     __syncthreads();
     const int g = k.group;
     number = k.rest;
-    t = block_tickets<type>(k.row, k.target, peak_of_group(a, p.row, k.target, g), g, &k.block);
+    t = block_tickets<type>(k.row, k.target, peak_at(k.peak, k.target, g), g, &k.block);
     s = 0;
-    if (!k.tokens) s = block_tickets<draft>(k.draft_row, k.own, peak_of_group(a, p.draft, k.own, g), g, &k.block);
+    if (!k.tokens) s = block_tickets<draft>(k.draft_row, k.own, peak_at(k.draft_peak, k.own, g), g, &k.block);
     const int32_t id = g * GROUP + (int)threadIdx.x;
     bool left = odds_left(p.by, t, s);
     for (int i = 0; k.tokens && i < k.w.count; ++i) {
@@ -309,7 +339,7 @@ template <class type, class draft> __device__ __forceinline__ int32_t recover(co
     if (a.recover_bits) bits.low = a.recover_bits[2 * k.w.request], bits.high = a.recover_bits[2 * k.w.request + 1];
     const wide total = odds_sum(k.p.by, __ldcg(&item->total_t), __ldcg(&item->total_s));
     if (wide_is_zero(total)) return k.target.token;
-    return left_holder<type, draft>(a, k, wide_share(total, bits.high, bits.low));
+    return left_holder<type, draft>(&k, wide_share(total, bits.high, bits.low));
 }
 
 /* ---- items ------------------------------------------------------------------------------------------------------------------ */
@@ -341,6 +371,11 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         k->p.row = row;
         k->p.draft = own;
         k->p.node = k->item.node;
+        k->groups = a.groups;
+        k->peak = a.peak + row * a.groups * PIECES;
+        k->mass = a.mass + row * a.groups;
+        k->draft_peak = own < 0 ? nullptr : a.peak + own * a.groups * PIECES;
+        k->draft_mass = own < 0 ? nullptr : a.mass + own * a.groups;
     }
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -426,7 +461,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kerne
         const int first = (int)(at - index * a.groups), count = (int)min(end - at, (int64_t)(a.groups - first));
         left_item *item = a.left + index;
         job_find<type, draft>(a, item, &k);
-        left_over<type, draft>(a, k, item, first, first + count);
+        left_over<type, draft>(&k, item, first, first + count);
         left_item *head = item - k.item.before;
         if (groups_arrive(a, head, count, &k)) {
             request_end<type, draft>(a, head, &k);
