@@ -35,6 +35,8 @@ struct left_item {
     uint64_t done;             /* groups that are summed up, of all items of the request: in the first of them */
 };
 
+enum { REQUEST_WALKED = 0x7fffffff };
+
 /* How many items there are, and how many are done with; 0 between calls. */
 struct left_queue {
     uint32_t listed, finished;
@@ -78,7 +80,7 @@ struct verify_args {
     float *peak;         /* [rows, groups * PIECES] */
     uint64_t *mass;      /* [rows, groups] the second kernel: what is left over */
     row_state *state;    /* [rows] 0 between calls */
-    uint32_t *arrived;   /* [requests] rows that have left their law; 0 between calls */
+    uint32_t *arrived;   /* [requests] rows that have left their law, then REQUEST_WALKED; 0 between calls */
     law_head *head;      /* [rows] */
     row_law *law;        /* [rows] of those that are not greedy */
     left_queue *queue;

@@ -422,18 +422,18 @@ __device__ __forceinline__ bool groups_arrive(const verify_args &a, left_item *f
     return k->last;
 }
 
-/* Requests whose rows did not all arrive, because the offsets are not those of this batch: what can be said without touching a row
- * that may not be its own. A thread for each. */
+/* Makes the counters of requests ready for the next call. If not all rows of one arrived, because the offsets are not those of this batch: says
+ * what can be said without touching a row that may not be its own. A thread for each. */
 __device__ __forceinline__ void requests_check(const verify_args &a) {
     const int64_t r = blockIdx.x * (int64_t)BLOCK_THREADS + threadIdx.x;
     if (r >= a.requests) return;
-    int64_t first, count;
-    const bool sane = request_range(a, r, &first, &count);
-    if (sane && !__ldcg(a.arrived + r)) return;
+    const bool walked = __ldcg(a.arrived + r) == REQUEST_WALKED;
     a.arrived[r] = 0;
+    if (walked) return;
+    int64_t first, count;
     a.accepted[r] = 0;
     if (a.last) a.last[r] = RULE_NO_TOKEN;
-    if (!sane) return;
+    if (!request_range(a, r, &first, &count)) return;
     for (int64_t i = 0; i <= count; ++i) {
         a.out[first + r + i] = RULE_NO_TOKEN;
         if (a.path) a.path[first + r + i] = -1;

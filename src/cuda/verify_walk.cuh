@@ -294,7 +294,7 @@ __device__ __forceinline__ void request_close(const verify_args &a, int64_t requ
     request_range(a, request, &w.first, &count);
     w.count = (int)count;
     walk_find(a, &w);
-    if (threadIdx.x == 0) a.arrived[request] = 0;
+    if (threadIdx.x == 0) a.arrived[request] = REQUEST_WALKED;
     walk_near(&w, stage);
     if (threadIdx.x >= WARP) return;
     if (w.slot < 0 || w.slot >= a.target.slots) return emit_last(a, w, 0, RULE_NO_TOKEN, -1, RAFFLE_ROW_ARGUMENT);
