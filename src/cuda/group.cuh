@@ -355,8 +355,12 @@ template <class type> __device__ __forceinline__ void raw_weights_each(const lan
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS; ++j) w[j] = v_round(v_weight(x[j], &f, 0));
 }
-__device__ __forceinline__ void raw_weights(const lane_raw<type_f32> &raw, const ref &f, uint32_t w[LANE_TOKENS]) { raw_weights_each(raw, f, w); }
-__device__ __forceinline__ void raw_weights(const lane_raw<type_f16> &raw, const ref &f, uint32_t w[LANE_TOKENS]) { raw_weights_each(raw, f, w); }
+__device__ __forceinline__ void raw_weights(const lane_raw<type_f32> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
+    raw_weights_each(raw, f, w);
+}
+__device__ __forceinline__ void raw_weights(const lane_raw<type_f16> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
+    raw_weights_each(raw, f, w);
+}
 template <class stored>
 __device__ __forceinline__ void raw_weights(const lane_raw<type_probs<stored>> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
     raw_weights_each(raw, f, w);

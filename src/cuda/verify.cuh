@@ -82,7 +82,7 @@ struct verify_args {
     row_state *state;    /* [rows] 0 between calls */
     uint32_t *arrived;   /* [requests] rows that have left their law, then REQUEST_WALKED; 0 between calls */
     law_head *head;      /* [rows] */
-    row_law *law;        /* [rows] of those that are not greedy */
+    row_law *law;        /* [rows] but greedy ones of the target */
     left_queue *queue;
     left_item *left;     /* [draft rows] */
     uint64_t *tickets_t; /* [draft rows] of each draft in its target row, */

@@ -28,7 +28,6 @@ struct left_job {
     fast_scale target_scale, own_scale;
     bool target_sure, own_sure; /* records of groups say how many tickets they have */
     bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
-    bool plain;                 /* whole groups of both rows can be taken as they are loaded */
     float ratio;                /* what a ticket of the draft takes, in tickets of the target */
     block_space block;
     wide rest;
@@ -147,8 +146,8 @@ template <class type> struct group_flight {
 /* The tickets of a lane's tokens of a whole group with maximum `peak`, in units of *unit powers of two, by PLAIN references. The next
  * group's load begins when the last of this one's has been looked at. */
 template <class type>
-__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const fast_scale &s, float peak, bool more, int next, uint32_t t[LANE_TOKENS],
-                                             uint32_t *unit) {
+__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const fast_scale &s, float peak, bool more, int next,
+                                             uint32_t t[LANE_TOKENS], uint32_t *unit) {
     const ref by = ref_make_near(s.by, peak);
     const uint32_t below = (uint32_t)s.exponent - (uint32_t)by.exponent;
     raw_weights(f.raw, by, t);
@@ -218,7 +217,8 @@ struct group_look {
     uint64_t tickets;
     bool some;
 };
-__device__ __forceinline__ group_look group_look_at(const float *peak, const uint64_t *mass, const row_law &law, bool sure, const fast_scale &s, int g) {
+__device__ __forceinline__ group_look group_look_at(const float *peak, const uint64_t *mass, const row_law &law, bool sure,
+                                                    const fast_scale &s, int g) {
     group_look look = {peak_at(peak, law, g), sure ? __ldcg(mass + g) : 0, false};
     look.some = look.peak >= law.kept.low && look.peak > MINUS_INF;
     if (sure) {
@@ -248,7 +248,8 @@ template <class type, class draft> static __device__ __noinline__ void left_over
         uint64_t left_t = reads ? 0 : t.tickets, left_s = 0;
         uint32_t slow = __ballot_sync(ALL_LANES, reads);
         if constexpr (same_type<type, draft>::YES) {
-            const uint32_t fast = k.plain ? __ballot_sync(ALL_LANES, reads && group_whole(k.row, g)) : 0;
+            const bool plain = k.target_sure && k.own_sure && row_plain(k.row) && row_plain(k.draft_row);
+            const uint32_t fast = __ballot_sync(ALL_LANES, reads && plain && group_whole(k.row, g));
             slow &= ~fast;
             if (fast) {
                 const ulonglong2 sums = groups_left_fast<type>(job, base, fast, t.peak, s.peak);
@@ -290,7 +291,8 @@ __device__ __forceinline__ uint64_t left_s(const left_job &k, int g) { return k.
 template <class type, class draft> static __device__ __noinline__ int32_t left_holder(left_job *job, wide number) {
     __builtin_assume(__isShared(job));
     left_job &k = *job;
-    const int first = (int)((int64_t)k.groups * threadIdx.x / BLOCK_THREADS), end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
+    const int first = (int)((int64_t)k.groups * threadIdx.x / BLOCK_THREADS);
+    const int end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
     const position_pair &p = k.p;
     uint64_t t = 0, s = 0;
     for (int g = first; g < end; ++g) {
@@ -378,21 +380,21 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         k->draft_mass = own < 0 ? nullptr : a.mass + own * a.groups;
     }
     __syncthreads();
+    const bool tokens = own < 0 || k->own.greedy;
     if (threadIdx.x == 0) {
-        const bool greedy = own >= 0 && a.head[own].greedy;
-        if (greedy) *(law_head *)&k->own = a.head[own]; /* all that there is */
         k->p.by = item_odds(k->item, k->target.mass, own >= 0 ? k->own.mass : 1);
-        k->tokens = own < 0 || greedy;
-        k->row = row_judged<type>(a, k->w.request, row);
-        k->draft_row = k->tokens ? k->row : row_judged<draft>(a, k->w.request, own);
-        /* A lane must hold the same tokens of both. */
-        if (!k->tokens && (int)type::BYTES != (int)draft::BYTES) k->row.aligned = false;
-        k->row.aligned = k->draft_row.aligned = k->row.aligned && k->draft_row.aligned;
-        k->target_sure = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && law_counted(k->target);
-        k->own_sure = !k->tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && law_counted(k->own);
-        k->plain = k->target_sure && k->own_sure && row_plain(k->row) && row_plain(k->draft_row);
         const double ratio = wide_near(k->p.by.down) / wide_near(k->p.by.up);
         k->ratio = (float)fmin(fmax(ratio, 0x1p-90), 0x1p90); /* beyond, one ticket is more, or less, than all of the other */
+    } else if (threadIdx.x == WARP) {
+        device_row one = row_judged<type>(a, k->item.request, row), other = tokens ? one : row_judged<draft>(a, k->item.request, own);
+        /* A lane must hold the same tokens of both. */
+        one.aligned = other.aligned = one.aligned && other.aligned && (tokens || (int)type::BYTES == (int)draft::BYTES);
+        k->row = one;
+        k->draft_row = other;
+        k->tokens = tokens;
+    } else if (threadIdx.x == 2 * WARP) {
+        k->target_sure = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && law_counted(k->target);
+        k->own_sure = !tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && law_counted(k->own);
     }
     __syncthreads();
 }
@@ -417,13 +419,16 @@ template <class type, class draft> __device__ __forceinline__ void request_end(c
 /* Tells that a block has left its part of what is left over. The last to tell ends the request. */
 __device__ __forceinline__ bool groups_arrive(const verify_args &a, left_item *first, int count, left_job *k) {
     __syncthreads();
-    if (threadIdx.x == 0) k->last = count_arrived(&first->done, (uint64_t)count) + (uint64_t)count == (uint64_t)a.groups * (uint64_t)k->item.all;
+    if (threadIdx.x == 0) {
+        const uint64_t more = (uint64_t)count;
+        k->last = count_arrived(&first->done, more) + more == (uint64_t)a.groups * (uint64_t)k->item.all;
+    }
     __syncthreads();
     return k->last;
 }
 
-/* Makes the counters of requests ready for the next call. If not all rows of one arrived, because the offsets are not those of this batch: says
- * what can be said without touching a row that may not be its own. A thread for each. */
+/* Makes the counters of requests ready for the next call. Where not all rows of one arrived, because the offsets are not those of this
+ * batch, says what can be said without touching a row that may not be its own. A thread for each. */
 __device__ __forceinline__ void requests_check(const verify_args &a) {
     const int64_t r = blockIdx.x * (int64_t)BLOCK_THREADS + threadIdx.x;
     if (r >= a.requests) return;

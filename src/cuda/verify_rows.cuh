@@ -191,7 +191,7 @@ __device__ __forceinline__ void law_leave(const verify_args &a, int64_t index, r
     const row_state ready = {0, 0, 0};
     *state = ready;
     a.head[index] = law;
-    if (CUT_MORE || !law.greedy) a.law[index] = law;
+    if (CUT_MORE || !law.greedy || index >= a.rows) a.law[index] = law; /* else nobody asks for it */
 }
 
 /* Tells that a row has left its law. Returns whether its request has no other to wait for. By one thread. */

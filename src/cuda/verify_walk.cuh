@@ -42,7 +42,8 @@ template <class item> __device__ __forceinline__ void staged(int warp, item *to,
     static_assert(sizeof(item) % 4 == 0, "copied by words");
     if (!*from) return;
     if ((int)threadIdx.x / WARP == warp)
-        for (int i = threadIdx.x % WARP; i < count * (int)(sizeof(item) / 4); i += WARP) ((uint32_t *)to)[i] = __ldcg((const uint32_t *)*from + i);
+        for (int i = threadIdx.x % WARP; i < count * (int)(sizeof(item) / 4); i += WARP)
+            ((uint32_t *)to)[i] = __ldcg((const uint32_t *)*from + i);
     *from = to;
 }
 
