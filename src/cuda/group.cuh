@@ -396,10 +396,14 @@ template <class type> __device__ __forceinline__ uint64_t raw_weigh(const lane_r
 struct split_sum {
     uint32_t low, high;
 };
+__device__ __forceinline__ split_sum split_make(uint64_t of_lane) {
+    const split_sum s = {(uint32_t)of_lane & 0x3ffffffu, (uint32_t)(of_lane >> 26)};
+    return s;
+}
 __device__ __forceinline__ split_sum group_sum_split(uint64_t of_lane) {
-    split_sum s;
-    s.low = warp_add((uint32_t)of_lane & 0x3ffffffu);
-    s.high = warp_add((uint32_t)(of_lane >> 26));
+    split_sum s = split_make(of_lane);
+    s.low = warp_add(s.low);
+    s.high = warp_add(s.high);
     return s;
 }
 __device__ __forceinline__ uint64_t split_join(const split_sum &s) { return s.low + ((uint64_t)s.high << 26); }

@@ -92,24 +92,30 @@ static __device__ __noinline__ ulonglong2 group_left(const left_job *k, int g, f
 template <class type> __device__ __forceinline__ bool lane_shares(uint32_t w[LANE_TOKENS], uint32_t right) {
     enum { RUN = type::BYTES == 2 ? LANE_TOKENS : LANE_TOKENS / 2, RUNS = LANE_TOKENS / RUN }; /* neighbours: see group.cuh */
     const int lane = threadIdx.x % WARP;
-    uint64_t start[RUNS], sum = (1ull << right) - 1;
+    const uint64_t unit = (1ull << right) - 1;
+    uint64_t start[RUNS], sum = 0;
 #pragma unroll
     for (int r = 0; r < RUNS; ++r) {
         uint64_t own = 0;
 #pragma unroll
         for (int j = 0; j < RUN; ++j) own += w[r * RUN + j];
-        uint64_t through = own;
+        const split_sum part = split_make(own);
+        split_sum through = part;
 #pragma unroll
         for (int step = 1; step < WARP; step <<= 1) {
-            const uint64_t other = __shfl_up_sync(ALL_LANES, through, step);
-            if (lane >= step) through += other;
+            const uint32_t low = __shfl_up_sync(ALL_LANES, through.low, step), high = __shfl_up_sync(ALL_LANES, through.high, step);
+            if (lane >= step) {
+                through.low += low;
+                through.high += high;
+            }
         }
-        start[r] = sum + through - own;
-        sum += __shfl_sync(ALL_LANES, through, WARP - 1);
+        const split_sum before = {through.low - part.low, through.high - part.high};
+        const split_sum of_all = {__shfl_sync(ALL_LANES, through.low, WARP - 1), __shfl_sync(ALL_LANES, through.high, WARP - 1)};
+        start[r] = sum + unit + split_join(before);
+        sum += split_join(of_all);
     }
-    const uint64_t tickets = (sum - ((1ull << right) - 1)) >> right;
-    if (tickets >= UINT32_MAX) return false;
-    const uint32_t all = (uint32_t)tickets;
+    if (sum >> right >= UINT32_MAX) return false;
+    const uint32_t all = (uint32_t)(sum >> right);
 #pragma unroll
     for (int r = 0; r < RUNS; ++r) {
         uint64_t through = start[r];
