@@ -12,9 +12,6 @@ struct position_pair {
     int node;
 };
 
-/* Whether records of groups are sums of the weights by which the row is drawn from, all of it. */
-__device__ __forceinline__ bool law_counted(const row_law &law) { return law.whole && !law.pieces && !law.kept.capped; }
-
 /* What a block knows of the position whose groups it reads. In shared memory. */
 struct left_job {
     left_item item;
@@ -26,7 +23,8 @@ struct left_job {
     uint64_t *mass, *draft_mass;
     int groups;
     fast_scale target_scale, own_scale;
-    bool target_sure, own_sure; /* records of groups say how many tickets they have */
+    bool target_near, own_near; /* groups that have tickets are weighed by PLAIN references */
+    bool target_sure, own_sure; /* and their records say how many */
     bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
     float ratio;                /* what a ticket of the draft takes, in tickets of the target */
     block_space block;
@@ -53,13 +51,23 @@ template <class type> __device__ __forceinline__ void lane_without(const left_jo
     }
 }
 
-/* Whether group g has such a token. */
-__device__ __forceinline__ bool group_known(const left_job &k, int g) {
+/* The same of all tickets of group g, where those of the tokens are known; false if the group must be read for one. */
+__device__ __forceinline__ bool group_without(const left_job &k, int g, uint64_t *tickets) {
     const request_walk &w = k.w;
-    if (k.p.draft >= 0) return k.own.token / GROUP == g;
-    for (int i = w.parent ? 0 : k.p.node + 1; i < w.count && (w.parent || i == k.p.node + 1); ++i)
-        if (follows(w.parent, i, k.p.node) && w.token[i] >= 0 && w.token[i] / GROUP == g) return true;
-    return false;
+    const int node = k.p.node;
+    if (k.p.draft >= 0) {
+        if (k.own.token / GROUP != g) return true;
+        if (k.own.token != w.token[node + 1]) return false;
+        *tickets -= w.tickets_t[node + 1];
+        return true;
+    }
+    for (int i = w.parent ? 0 : node + 1; i < w.count && (w.parent || i == node + 1); ++i) {
+        if (!follows(w.parent, i, node) || w.token[i] < 0 || w.token[i] >= k.row.vocab || w.token[i] / GROUP != g) continue;
+        bool again = false; /* a token may be among siblings twice */
+        for (int j = 0; j < i; ++j) again |= follows(w.parent, j, node) && w.token[j] == w.token[i];
+        if (!again) *tickets -= w.tickets_t[i];
+    }
+    return true;
 }
 
 /* The sums of the tickets, in both rows, of tokens of group g that have something left; `peak` and `draft_peak` are its maxima. By
@@ -149,25 +157,38 @@ template <class type> struct group_flight {
     }
 };
 
-/* The tickets of a lane's tokens of a whole group with maximum `peak`, in units of *unit powers of two, by PLAIN references. The next
- * group's load begins when the last of this one's has been looked at. */
+/* The tickets of a lane's tokens of group g, which is whole and has the maximum `peak`, in units of *unit powers of two, by PLAIN
+ * references. The load of group `next` begins when the last of this one's has been looked at. */
 template <class type>
-__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const fast_scale &s, float peak, bool more, int next,
+__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const row_law &law, const fast_scale &s, int g, float peak, bool more, int next,
                                              uint32_t t[LANE_TOKENS], uint32_t *unit) {
     const ref by = ref_make_near(s.by, peak);
-    const uint32_t below = (uint32_t)s.exponent - (uint32_t)by.exponent;
-    raw_weights(f.raw, by, t);
-    f.load(more, next);
+    const uint32_t below = (uint32_t)s.exponent - (uint32_t)by.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
+    const bool whole = law.whole;
     *unit = below < TICKET_BITS ? TICKET_BITS - below : 0;
-    return below <= TICKET_BITS || lane_shares<type>(t, below - TICKET_BITS);
+    raw_weights(f.raw, by, t);
+    if (!whole) {
+        const int lane = threadIdx.x % WARP;
+        float x[LANE_TOKENS];
+        raw_values(f.raw, x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (right >= 32 || !cut_keeps_branchless(law.kept, x[j], g * GROUP + lane_token<type>(true, lane, j))) t[j] = 0;
+    }
+    f.load(more, next);
+    if (!right) return true;
+    if (whole) return lane_shares<type>(t, right);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) t[j] >>= right & 31;
+    return true;
 }
 
 /* group_left of all groups in `todo`, which are whole and weighed by PLAIN references in both rows: lane i gets the sums of group
- * base + 8 i, of which it has the maxima. Numbers of tickets are compared in floats, which are within 2^-22 of them, products
+ * base + 8 i, of which it has the maxima. The draft has tickets only in those in `both`. Numbers of tickets are compared in floats, which are within 2^-22 of them, products
  * included; groups where that was too near for one of the tokens are `unsure` afterwards. By one warp. Not a part of its caller,
  * because that calls others, which would put most of this on the stack. */
 template <class type>
-static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int base, uint32_t todo, float peaks, float draft_peaks) {
+static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int base, uint32_t todo, uint32_t both, float peaks, float draft_peaks) {
     __builtin_assume(__isShared(job));
     const left_job &k = *job;
     uint64_t left_t = 0, left_s = 0;
@@ -179,10 +200,12 @@ static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int ba
     h.start(k.draft_row, lane, base + now * BLOCK_WARPS);
     while (todo) {
         todo &= todo - 1;
-        const int next = __ffs(todo) - 1, g = base + next * BLOCK_WARPS;
-        uint32_t t[LANE_TOKENS], s[LANE_TOKENS], unit, draft_unit;
-        bool sure = lane_tickets<type>(f, k.target_scale, __shfl_sync(ALL_LANES, peaks, now), todo, g, t, &unit);
-        sure &= lane_tickets<type>(h, k.own_scale, __shfl_sync(ALL_LANES, draft_peaks, now), todo, g, s, &draft_unit);
+        const int next = __ffs(todo) - 1, g = base + now * BLOCK_WARPS, behind = base + next * BLOCK_WARPS;
+        uint32_t t[LANE_TOKENS], s[LANE_TOKENS] = {}, unit, draft_unit = 0;
+        bool sure = lane_tickets<type>(f, k.target, k.target_scale, g, __shfl_sync(ALL_LANES, peaks, now), todo, behind, t, &unit);
+        const float draft_peak = __shfl_sync(ALL_LANES, draft_peaks, now);
+        if (both >> now & 1) sure &= lane_tickets<type>(h, k.own, k.own_scale, g, draft_peak, todo, behind, s, &draft_unit);
+        else h.load(todo, behind);
         const float ratio = float_of(bits_of(k.ratio) + ((draft_unit - unit) << 23));
         const float over = ratio * (1.0f + 0x1p-20f), under = ratio * (1.0f - 0x1p-20f);
         uint64_t sum_t = 0, sum_s = 0;
@@ -223,10 +246,10 @@ struct group_look {
     uint64_t tickets;
     bool some;
 };
-__device__ __forceinline__ group_look group_look_at(const float *peak, const uint64_t *mass, const row_law &law, bool sure,
+__device__ __forceinline__ group_look group_look_at(const float *peak, const uint64_t *mass, const row_law &law, bool near, bool sure,
                                                     const fast_scale &s, int g) {
     group_look look = {peak_at(peak, law, g), sure ? __ldcg(mass + g) : 0, false};
-    look.some = look.peak >= law.kept.low && look.peak > MINUS_INF;
+    look.some = look.peak >= law.kept.low && look.peak > MINUS_INF && (!near || look.peak >= s.best - s.by.drop);
     if (sure) {
         look.tickets = look.some ? fast_tickets(s, look.peak, look.tickets) : 0;
         look.some = look.tickets != 0;
@@ -247,18 +270,18 @@ template <class type, class draft> static __device__ __noinline__ void left_over
         const int g = base + lane * BLOCK_WARPS;
         group_look t = {MINUS_INF, 0, false}, s = t;
         if (g < end) {
-            t = group_look_at(k.peak, k.mass, k.target, k.target_sure, k.target_scale, g);
-            if (!k.tokens) s = group_look_at(k.draft_peak, k.draft_mass, k.own, k.own_sure, k.own_scale, g);
+            t = group_look_at(k.peak, k.mass, k.target, k.target_near, k.target_sure, k.target_scale, g);
+            if (!k.tokens) s = group_look_at(k.draft_peak, k.draft_mass, k.own, k.own_near, k.own_sure, k.own_scale, g);
         }
-        const bool reads = t.some && (!k.target_sure || (k.tokens ? group_known(k, g) : s.some));
+        const bool reads = t.some && (!k.target_sure || (k.tokens ? !group_without(k, g, &t.tickets) : s.some));
         uint64_t left_t = reads ? 0 : t.tickets, left_s = 0;
         uint32_t slow = __ballot_sync(ALL_LANES, reads);
         if constexpr (same_type<type, draft>::YES) {
-            const bool plain = k.target_sure && k.own_sure && row_plain(k.row) && row_plain(k.draft_row);
-            const uint32_t fast = __ballot_sync(ALL_LANES, reads && plain && group_whole(k.row, g));
+            const bool plain = k.target_near && k.own_near && row_plain(k.row) && row_plain(k.draft_row);
+            const uint32_t fast = __ballot_sync(ALL_LANES, reads && plain && group_whole(k.row, g)), both = __ballot_sync(ALL_LANES, s.some);
             slow &= ~fast;
             if (fast) {
-                const ulonglong2 sums = groups_left_fast<type>(job, base, fast, t.peak, s.peak);
+                const ulonglong2 sums = groups_left_fast<type>(job, base, fast, both, t.peak, s.peak);
                 slow |= k.unsure[threadIdx.x / WARP];
                 if (fast >> lane & 1) {
                     left_t = sums.x;
@@ -399,8 +422,10 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         k->draft_row = other;
         k->tokens = tokens;
     } else if (threadIdx.x == 2 * WARP) {
-        k->target_sure = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && law_counted(k->target);
-        k->own_sure = !tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && law_counted(k->own);
+        k->target_near = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && !k->target.kept.capped;
+        k->own_near = !tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && !k->own.kept.capped;
+        k->target_sure = k->target_near && k->target.whole && !k->target.pieces; /* records are sums of the weights that are drawn from */
+        k->own_sure = k->own_near && k->own.whole && !k->own.pieces;
     }
     __syncthreads();
 }
