@@ -28,9 +28,10 @@ struct left_job {
     bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
     float ratio;                /* what a ticket of the draft takes, in tickets of the target */
     block_space block;
+    ulonglong2 of_warp[BLOCK_WARPS];
     wide rest;
     int32_t group, token;
-    uint32_t unsure[BLOCK_WARPS]; /* groups_left_fast: what it could not decide */
+    uint32_t unsure[BLOCK_WARPS]; /* groups_left_fast: what it could not do */
     bool last;
 };
 
@@ -139,29 +140,27 @@ template <class type> __device__ __forceinline__ bool lane_shares(uint32_t w[LAN
     return true;
 }
 
-/* A warp's loads of groups of an aligned row, one at a time. */
+/* A warp's loads of groups of an aligned row, one at a time. The row's address stays in shared memory. */
 template <class type> struct group_flight {
     lane_raw<type> raw;
-    const char *logits; /* the lane's, of the row's first group */
 
-    __device__ __forceinline__ void load(bool yes, int g) {
+    __device__ __forceinline__ void load(bool yes, const device_row &row, int g) {
+        const uint4 *from = (const uint4 *)group_at<type>(row, g) + threadIdx.x % WARP;
 #pragma unroll
-        for (int i = 0; i < type::BYTES / 2; ++i)
-            load_once_if(yes, (const uint4 *)(logits + g * (int64_t)GROUP * type::BYTES) + i * WARP, &raw.word[i]);
+        for (int i = 0; i < type::BYTES / 2; ++i) load_once_if(yes, from + i * WARP, &raw.word[i]);
     }
-    __device__ __forceinline__ void start(const device_row &row, int lane, int g) {
+    __device__ __forceinline__ void start(const device_row &row, int g) {
         const lane_raw<type> nothing = {};
         raw = nothing;
-        logits = row.logits + lane * 16;
-        load(true, g);
+        load(true, row, g);
     }
 };
 
 /* The tickets of a lane's tokens of group g, which is whole and has the maximum `peak`, in units of *unit powers of two, by PLAIN
  * references. The load of group `next` begins when the last of this one's has been looked at. */
 template <class type>
-__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const row_law &law, const fast_scale &s, int g, float peak, bool more, int next,
-                                             uint32_t t[LANE_TOKENS], uint32_t *unit) {
+__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const device_row &row, const row_law &law, const fast_scale &s, int g,
+                                             float peak, bool more, int next, uint32_t t[LANE_TOKENS], uint32_t *unit) {
     const ref by = ref_make_near(s.by, peak);
     const uint32_t below = (uint32_t)s.exponent - (uint32_t)by.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
     const bool whole = law.whole;
@@ -175,7 +174,7 @@ __device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const row_la
         for (int j = 0; j < LANE_TOKENS; ++j)
             if (right >= 32 || !cut_keeps_branchless(law.kept, x[j], g * GROUP + lane_token<type>(true, lane, j))) t[j] = 0;
     }
-    f.load(more, next);
+    f.load(more, row, next);
     if (!right) return true;
     if (whole) return lane_shares<type>(t, right);
 #pragma unroll
@@ -184,8 +183,9 @@ __device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const row_la
 }
 
 /* group_left of all groups in `todo`, which are whole and weighed by PLAIN references in both rows: lane i gets the sums of group
- * base + 8 i, of which it has the maxima. The draft has tickets only in those in `both`. Numbers of tickets are compared in floats, which are within 2^-22 of them, products
- * included; groups where that was too near for one of the tokens are `unsure` afterwards. By one warp. Not a part of its caller,
+ * base + 8 i, of which it has the maxima. The draft has tickets only in those in `both`. Numbers of
+ * tickets are compared in floats, which are within 2^-22 of them, products included, and exactly where that is too near. Groups of
+ * too many tickets are `unsure` afterwards. By one warp. Not a part of its caller,
  * because that calls others, which would put most of this on the stack. */
 template <class type>
 static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int base, uint32_t todo, uint32_t both, float peaks, float draft_peaks) {
@@ -196,27 +196,41 @@ static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int ba
     group_flight<type> f, h;
     uint32_t unsure = 0;
     int now = __ffs(todo) - 1;
-    f.start(k.row, lane, base + now * BLOCK_WARPS);
-    h.start(k.draft_row, lane, base + now * BLOCK_WARPS);
+    f.start(k.row, base + now * BLOCK_WARPS);
+    h.start(k.draft_row, base + now * BLOCK_WARPS);
     while (todo) {
         todo &= todo - 1;
         const int next = __ffs(todo) - 1, g = base + now * BLOCK_WARPS, behind = base + next * BLOCK_WARPS;
         uint32_t t[LANE_TOKENS], s[LANE_TOKENS] = {}, unit, draft_unit = 0;
-        bool sure = lane_tickets<type>(f, k.target, k.target_scale, g, __shfl_sync(ALL_LANES, peaks, now), todo, behind, t, &unit);
-        const float draft_peak = __shfl_sync(ALL_LANES, draft_peaks, now);
-        if (both >> now & 1) sure &= lane_tickets<type>(h, k.own, k.own_scale, g, draft_peak, todo, behind, s, &draft_unit);
-        else h.load(todo, behind);
+        const float peak = __shfl_sync(ALL_LANES, peaks, now), draft_peak = __shfl_sync(ALL_LANES, draft_peaks, now);
+        bool sure = lane_tickets<type>(f, k.row, k.target, k.target_scale, g, peak, todo, behind, t, &unit);
+        if (both >> now & 1) sure &= lane_tickets<type>(h, k.draft_row, k.own, k.own_scale, g, draft_peak, todo, behind, s, &draft_unit);
+        else h.load(todo, k.draft_row, behind);
         const float ratio = float_of(bits_of(k.ratio) + ((draft_unit - unit) << 23));
         const float over = ratio * (1.0f + 0x1p-20f), under = ratio * (1.0f - 0x1p-20f);
         uint64_t sum_t = 0, sum_s = 0;
+        uint32_t near = 0; /* tokens that floats cannot tell */
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
             const float x = (float)t[j], y = (float)s[j];
             const bool left = x > y * over;
-            sure &= left | !(x > y * under);
+            if (!left & (x > y * under)) near |= 1u << j;
             sum_t += left ? t[j] : 0;
             sum_s += left ? s[j] : 0;
         }
+        for (; near; near &= near - 1) { /* few lanes have any */
+            const uint32_t lowest = near & (0 - near);
+            uint32_t x = 0, y = 0;
+#pragma unroll
+            for (int j = 0; j < LANE_TOKENS; ++j) {
+                x = lowest == 1u << j ? t[j] : x;
+                y = lowest == 1u << j ? s[j] : y;
+            }
+            const bool left = odds_left(k.p.by, (uint64_t)x << unit, (uint64_t)y << draft_unit);
+            sum_t += left ? x : 0;
+            sum_s += left ? y : 0;
+        }
+        __syncwarp();
         sum_t = group_sum(sum_t) << unit;
         sum_s = group_sum(sum_s) << draft_unit;
         if (lane == now) {
@@ -316,6 +330,31 @@ template <class type, class draft> static __device__ __noinline__ void left_over
 
 __device__ __forceinline__ uint64_t left_s(const left_job &k, int g) { return k.draft_mass ? __ldcg(k.draft_mass + g) : 0; }
 
+/* block_before of two sums. By all threads. */
+static __device__ __noinline__ ulonglong2 block_before_both(uint64_t x, uint64_t y, ulonglong2 of_warp[BLOCK_WARPS]) {
+    __builtin_assume(__isShared(of_warp));
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    uint64_t t = x, s = y;
+#pragma unroll
+    for (int step = 1; step < WARP; step <<= 1) {
+        const uint64_t more_t = __shfl_up_sync(ALL_LANES, t, step), more_s = __shfl_up_sync(ALL_LANES, s, step);
+        if (lane >= step) {
+            t += more_t;
+            s += more_s;
+        }
+    }
+    if (lane == WARP - 1) of_warp[warp] = make_ulonglong2(t, s);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < BLOCK_WARPS - 1; ++i) {
+        const ulonglong2 other = of_warp[i];
+        t += i < warp ? other.x : 0;
+        s += i < warp ? other.y : 0;
+    }
+    __syncthreads();
+    return make_ulonglong2(t - x, s - y);
+}
+
 /* The token that holds number `number` of what is left over. By all threads. */
 template <class type, class draft> static __device__ __noinline__ int32_t left_holder(left_job *job, wide number) {
     __builtin_assume(__isShared(job));
@@ -324,16 +363,20 @@ template <class type, class draft> static __device__ __noinline__ int32_t left_h
     const int end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
     const position_pair &p = k.p;
     uint64_t t = 0, s = 0;
-    for (int g = first; g < end; ++g) {
-        t += __ldcg(k.mass + g);
-        s += left_s(k, g);
+#pragma unroll 1
+    for (int g = first; g < end; g += 2) { /* two at a time: loads wait for each other's sums otherwise */
+        const bool two = g + 1 < end;
+        const uint64_t more_t = two ? __ldcg(k.mass + g + 1) : 0, more_s = two ? left_s(k, g + 1) : 0;
+        t += __ldcg(k.mass + g) + more_t;
+        s += left_s(k, g) + more_s;
     }
     if (threadIdx.x == 0) { /* logits that change under the kernel may leave a number without a holder */
         k.token = RULE_NO_TOKEN;
         k.group = 0;
         k.rest = wide_of(0);
     }
-    wide before = odds_sum(p.by, block_before(t, &k.block), block_before(s, &k.block));
+    ulonglong2 lower = block_before_both(t, s, k.of_warp);
+    wide before = odds_sum(p.by, lower.x, lower.y);
     if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) {
         wide rest = wide_subtract(number, before);
         int g = first;
@@ -358,7 +401,8 @@ template <class type, class draft> static __device__ __noinline__ int32_t left_h
     }
     t = left ? t : 0;
     s = left ? s : 0;
-    before = odds_sum(p.by, block_before(t, &k.block), block_before(s, &k.block));
+    lower = block_before_both(t, s, k.of_warp);
+    before = odds_sum(p.by, lower.x, lower.y);
     if (left && !wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) k.token = id;
     __syncthreads();
     return k.token;
