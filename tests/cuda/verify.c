@@ -663,15 +663,16 @@ typedef struct mixed_out {
     uint32_t row_flags[MIXED_ROWS];
 } mixed_out;
 
+static int64_t mixed_depth(int64_t t) { return (t / 256 * 7 + 3) % 11; }
+
 /* A row of one of the kinds: peaks high above the rest, so that a ticket is many weights there; all alike; groups of very different
  * height, some without any ticket, some without a logit. */
 static float mixed_logit(int kind, int64_t t, test_random *r) {
     const float noise = (float)(random_unit(r) + random_unit(r) + random_unit(r) + random_unit(r) - 2.0) * 4.0f;
-    const int64_t group = t / 256;
     if (kind == 0) return noise + (t % 613 == 5 ? 12.0f + (float)random_unit(r) * 3.0f : 0.0f);
     if (kind == 1) return noise * 0.2f;
-    if (kind == 2) return noise - 4.0f * (float)((group * 7 + 3) % 11);
-    return group % 3 == 1 ? -INFINITY : noise - 3.0f * (float)(group % 5);
+    if (kind == 2) return noise - 4.0f * (float)mixed_depth(t);
+    return t / 256 % 3 == 1 ? -INFINITY : noise - 3.0f * (float)(t / 256 % 5);
 }
 
 static void mixed_row(char *row, const char *target, int dtype, int64_t vocab, int kind, test_random *r) {
@@ -679,22 +680,24 @@ static void mixed_row(char *row, const char *target, int dtype, int64_t vocab, i
     for (int64_t t = 0; t < vocab; ++t) {
         float x;
         if (!target || kind < 4) x = mixed_logit(kind & 3, t, r);
+        else if (kind == 7) x = oracle_load(target, dtype, mixed_depth(t) > 4 && (t | 1) < vocab ? t ^ 1 : t); /* neighbours change places */
         else if (kind == 4) x = oracle_load(target, dtype, t) + (t == 700 ? 1.0f : 0.0f); /* one token is another: floats cannot tell the rest */
         else x = oracle_load(target, dtype, t) + (float)(random_unit(r) - 0.5) * factor;
         vector_store(row, dtype, t, vector_bits(x));
     }
 }
 
-static void mixed_make(mixed_batch *m, char *target, char *draft, int dtype, int64_t vocab, test_random *r) {
+/* `fine`: rows differ only in groups so low that they have few tickets, so that one ticket more or less is another token. */
+static void mixed_make(mixed_batch *m, char *target, char *draft, int dtype, int64_t vocab, int fine, test_random *r) {
     static const float temperatures[] = {0.8f, 0.8f, 1.0f, 0.3f, 2.0f, 0.0f, INFINITY, 0.01f};
     const int64_t bytes = vocab * element_bytes(dtype);
     for (int64_t i = 0; i < MIXED; ++i) {
         const int32_t count = i == 3 ? (int32_t)random_below(r, MIXED_MOST + 1) : (int32_t)random_below(r, 6);
-        const int kind = (int)random_below(r, 4), filtered = random_below(r, 5) == 0, same = random_below(r, 3) != 0;
+        const int kind = fine ? 2 : (int)random_below(r, 4), filtered = !fine && random_below(r, 5) == 0, same = random_below(r, 3) != 0;
         m->first[i + 1] = m->first[i] + count;
         m->seed[i] = random_bits(r), m->position[i] = random_bits(r);
         for (int side = 0; side < 2; ++side) {
-            const float other = temperatures[random_below(r, 8)];
+            const float other = fine ? 0.8f : temperatures[random_below(r, 8)];
             m->temperature[side][i] = side && same ? m->temperature[0][i] : other;
             m->top_k[side][i] = filtered ? 20 : 0;
             m->top_p[side][i] = filtered ? 0.9f : 1.0f;
@@ -704,7 +707,7 @@ static void mixed_make(mixed_batch *m, char *target, char *draft, int dtype, int
             mixed_row(row, NULL, dtype, vocab, kind, r);
             if (j == count) break;
             const int64_t at = m->first[i] + j;
-            mixed_row(draft + at * bytes, row, dtype, vocab, (int)random_below(r, 8), r);
+            mixed_row(draft + at * bytes, row, dtype, vocab, fine ? 7 : (int)random_below(r, 8), r);
             m->parent[at] = random_below(r, 2) ? j - 1 : (int32_t)random_below(r, j + 1) - 1;
         }
     }
@@ -730,7 +733,7 @@ static raffle_status mixed_call(raffle_plan *plan, const raffle_launch *launch, 
 }
 
 /* Drafts as engines have them, and others. */
-static void mixed_tokens(mixed_batch *m, raffle_plan *plan, const raffle_launch *launch, const char *draft, int64_t vocab, test_random *r) {
+static void mixed_tokens(mixed_batch *m, raffle_plan *plan, const raffle_launch *launch, const char *draft, int64_t vocab, int fine, test_random *r) {
     static int32_t slot[MIXED_DRAFTS];
     raffle_logits rows = raffle_logits_init();
     raffle_params params = raffle_params_init();
@@ -746,20 +749,21 @@ static void mixed_tokens(mixed_batch *m, raffle_plan *plan, const raffle_launch 
         const int64_t choice = random_below(r, 24);
         if (choice < 5) m->token[j] = (int32_t)random_below(r, vocab);
         if (choice == 5) m->token[j] = -1;
+        while (fine && (m->token[j] < 0 || mixed_depth(m->token[j]) < 5)) m->token[j] = (int32_t)random_below(r, vocab);
     }
 }
 
 static long mixed_recovered;
-static void check_mixed(int dtype, int64_t vocab, int32_t method, int kind, uint64_t seed) {
+static void check_mixed(int dtype, int64_t vocab, int32_t method, int kind, int fine, uint64_t seed) {
     static mixed_batch m;
     static mixed_out wanted, got;
     test_random r = {seed};
     const size_t bytes = (size_t)(vocab * element_bytes(dtype));
     char *target = host_alloc(MIXED_ROWS * bytes), *draft = host_alloc(MIXED_DRAFTS * bytes);
     memset(&m, 0, sizeof m), memset(&wanted, 0, sizeof wanted), memset(&got, 0, sizeof got);
-    mixed_make(&m, target, draft, dtype, vocab, &r);
+    mixed_make(&m, target, draft, dtype, vocab, fine, &r);
     runner cpu = runner_make(dtype, vocab, RAFFLE_ISA_BEST);
-    mixed_tokens(&m, cpu.plan, &cpu.launch, draft, vocab, &r);
+    mixed_tokens(&m, cpu.plan, &cpu.launch, draft, vocab, fine, &r);
     const int32_t drafts = m.first[MIXED];
     CHECK_STATUS(mixed_call(cpu.plan, &cpu.launch, &m, target, draft, method, kind, drafts, &wanted), RAFFLE_OK);
     void *target_there = sent(target, MIXED_ROWS * bytes), *draft_there = sent(draft, MIXED_DRAFTS * bytes);
@@ -787,12 +791,15 @@ TEST(mixed_batches_as_the_cpu) {
     for (int i = 0; i < rounds; ++i)
         for (int dtype = 0; dtype < 3; ++dtype) {
             const int64_t vocab = i % 3 ? MIXED_VOCAB : MIXED_VOCAB - 8 * (1 + i % 20); /* a last group that is cut short */
-            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_LOGITS, 100 + (uint64_t)i);
-            check_mixed(dtype, vocab, RAFFLE_BLOCK, DRAFT_LOGITS, 200 + (uint64_t)i);
-            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TOKENS, 300 + (uint64_t)i);
-            check_mixed(dtype, vocab, RAFFLE_BLOCK, DRAFT_TOKENS, 400 + (uint64_t)i);
-            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TREE, 500 + (uint64_t)i);
-            check_mixed(dtype, vocab, RAFFLE_MATCH, DRAFT_TREE, 600 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_LOGITS, 0, 100 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_BLOCK, DRAFT_LOGITS, 0, 200 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TOKENS, 0, 300 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_BLOCK, DRAFT_TOKENS, 0, 400 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TREE, 0, 500 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_MATCH, DRAFT_TREE, 0, 600 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_LOGITS, 1, 700 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_BLOCK, DRAFT_LOGITS, 1, 800 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TOKENS, 1, 900 + (uint64_t)i);
         }
     CHECK(mixed_recovered > 100 * rounds, "only %ld requests ended early", mixed_recovered);
 }
