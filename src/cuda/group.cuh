@@ -348,33 +348,47 @@ __device__ __forceinline__ uint64_t lane_weigh(const float x[LANE_TOKENS], const
     return sum;
 }
 
-/* The same of logits as they were loaded. */
-template <class type> __device__ __forceinline__ uint64_t raw_weigh_each(const lane_raw<type> &raw, const ref &f) {
+/* A lane's weights under a PLAIN reference, of logits as they were loaded. */
+template <class type> __device__ __forceinline__ void raw_weights_each(const lane_raw<type> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
     float x[LANE_TOKENS];
     raw_values(raw, x);
-    return lane_weigh(x, f);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) w[j] = v_round(v_weight(x[j], &f, 0));
 }
-__device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_f32> &raw, const ref &f) { return raw_weigh_each(raw, f); }
-__device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_f16> &raw, const ref &f) { return raw_weigh_each(raw, f); }
-template <class stored> __device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_probs<stored>> &raw, const ref &f) {
-    return raw_weigh_each(raw, f);
+__device__ __forceinline__ void raw_weights(const lane_raw<type_f32> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
+    raw_weights_each(raw, f, w);
+}
+__device__ __forceinline__ void raw_weights(const lane_raw<type_f16> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
+    raw_weights_each(raw, f, w);
+}
+template <class stored>
+__device__ __forceinline__ void raw_weights(const lane_raw<type_probs<stored>> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
+    raw_weights_each(raw, f, w);
 }
 /* bf16 meets the least logit that matters two at a time. That is 60 powers of two below the group's maximum, which is less than
  * 2^12 of them from 0, so rounding moves it by 8 at most: what is near it weighs 0 either way. (f16 may round it to -inf.) */
-__device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_bf16> &raw, const ref &f) {
+__device__ __forceinline__ void raw_weights(const lane_raw<type_bf16> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
     typedef __nv_bfloat162 pair;
     const pair low = __floats2bfloat162_rn(f.low, f.low);
-    const uint32_t w[4] = {raw.word[0].x, raw.word[0].y, raw.word[0].z, raw.word[0].w};
-    uint64_t sum = 0;
+    const uint32_t word[4] = {raw.word[0].x, raw.word[0].y, raw.word[0].z, raw.word[0].w};
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS / 2; ++j) {
-        const uint32_t both = bits_of_pair(__hmax2(pair_of<pair>(w[j]), low));
+        const uint32_t both = bits_of_pair(__hmax2(pair_of<pair>(word[j]), low));
         float x = float_of(both << 16), y = float_of(both & 0xffff0000u);
         v_weights_of(&x, 1, f.c, f.c_low, f.magic, f.gain, 0);
         v_weights_of(&y, 1, f.c, f.c_low, f.magic, f.gain, 0);
-        sum += v_round(x);
-        sum += v_round(y);
+        w[2 * j] = v_round(x);
+        w[2 * j + 1] = v_round(y);
     }
+}
+
+/* Their sum. */
+template <class type> __device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type> &raw, const ref &f) {
+    uint32_t w[LANE_TOKENS];
+    raw_weights(raw, f, w);
+    uint64_t sum = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) sum += w[j];
     return sum;
 }
 
@@ -382,10 +396,14 @@ __device__ __forceinline__ uint64_t raw_weigh(const lane_raw<type_bf16> &raw, co
 struct split_sum {
     uint32_t low, high;
 };
+__device__ __forceinline__ split_sum split_make(uint64_t of_lane) {
+    const split_sum s = {(uint32_t)of_lane & 0x3ffffffu, (uint32_t)(of_lane >> 26)};
+    return s;
+}
 __device__ __forceinline__ split_sum group_sum_split(uint64_t of_lane) {
-    split_sum s;
-    s.low = warp_add((uint32_t)of_lane & 0x3ffffffu);
-    s.high = warp_add((uint32_t)(of_lane >> 26));
+    split_sum s = split_make(of_lane);
+    s.low = warp_add(s.low);
+    s.high = warp_add(s.high);
     return s;
 }
 __device__ __forceinline__ uint64_t split_join(const split_sum &s) { return s.low + ((uint64_t)s.high << 26); }

@@ -71,6 +71,16 @@ __device__ __forceinline__ uint32_t count_arrived(uint32_t *counter, uint32_t mo
 #endif
 }
 
+__device__ __forceinline__ uint64_t count_arrived(uint64_t *counter, uint64_t more) {
+#if defined(RAFFLE_EMULATE)
+    return atomicAdd(counter, more);
+#else
+    uint64_t before;
+    asm volatile("atom.release.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(counter), "l"(more) : "memory");
+    return before;
+#endif
+}
+
 /* blockIdx, and gridDim.y as w. Read anew at each call: a compiler that knew them would keep them in registers. */
 __device__ __forceinline__ uint4 block_place() {
     uint4 at;

@@ -50,13 +50,13 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
 /* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
  *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same | told [rows] of raffle_verify |
  *   of plans with RAFFLE_PLAN_EXTRA: mask, patch [rows, groups * GROUP / 32] | overlay [rows, groups * GROUP] |
- *   state [rows] | law, tickets_t, tickets_s [rows] of raffle_verify | */
+ *   state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
 static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
     const size_t shown = desc->flags & RAFFLE_PLAN_REPORT ? rows * groups : 0;
     const size_t edited = desc->flags & RAFFLE_PLAN_EXTRA ? rows * groups * GROUP : 0;
-    enum { BLOCKS = 12 };
+    enum { BLOCKS = 16 };
     const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass,
                                   rows * groups * PIECES * sizeof *a->peak,
                                   shown * sizeof *a->shown_mass,
@@ -68,7 +68,11 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
                                   rows * sizeof *a->state,
                                   rows * sizeof *v->law,
                                   rows * sizeof *v->tickets_t,
-                                  rows * sizeof *v->tickets_s};
+                                  rows * sizeof *v->tickets_s,
+                                  rows * sizeof *v->head,
+                                  rows * sizeof *v->left,
+                                  rows * sizeof *v->arrived,
+                                  sizeof *v->queue};
     void *block[BLOCKS];
     size_t used = write_workspace(desc);
     for (int i = 0; i < BLOCKS; ++i) {
@@ -87,6 +91,10 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     v->law = (row_law *)block[9];
     v->tickets_t = (uint64_t *)block[10];
     v->tickets_s = (uint64_t *)block[11];
+    v->head = (law_head *)block[12];
+    v->left = (left_item *)block[13];
+    v->arrived = (uint32_t *)block[14];
+    v->queue = (left_queue *)block[15];
     return used;
 }
 

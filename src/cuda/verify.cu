@@ -3,7 +3,7 @@
 
 #include "vec_one.h"
 
-#include "verify_walk.cuh"
+#include "verify_left.cuh"
 
 template <class type, class draft> static cudaError_t launch(verify_args *a, int processors, cudaStream_t stream) {
     return verify_start<judged<type>, judged<draft>, type, draft>(a, a->groups, processors, stream);

@@ -1,6 +1,7 @@
 /* verify.cuh - raffle_verify on the GPU, by two kernels. The first (verify_rows.cuh) samples every row and leaves its law and
- * the tickets of the drafts that follow it. The second (verify_walk.cuh) walks each request: it decides by these numbers
- * alone, and reads rows again only where a token is recovered. Here is what both know: arguments, requests, tickets. */
+ * the tickets of the drafts that follow it; whoever completes the last row of a request walks it (verify_walk.cuh), by these
+ * numbers alone. The second (verify_left.cuh) has to do only where a token is recovered: all its blocks share the rows that
+ * must be read again for that. Here is what both know: arguments, requests, tickets. */
 #ifndef RAFFLE_CUDA_VERIFY_CUH
 #define RAFFLE_CUDA_VERIFY_CUH
 
@@ -8,14 +9,37 @@
 
 #include "accept.h"
 
-/* What the first kernel leaves of a row. */
-struct row_law {
+/* What the first kernel leaves of a row: what a walk looks at, */
+struct law_head {
     uint64_t mass;
-    weighing by; /* of rows that are drawn from */
-    cut kept;
     int32_t token; /* as raffle_sample returns it */
     uint32_t flags;
     bool valid, greedy, empty, whole, pieces;
+};
+/* and how tickets of its tokens are counted, of rows that are drawn from. */
+struct row_law : law_head {
+    weighing by;
+    cut kept;
+};
+
+/* A position at which a token may be recovered: what the second kernel has to read. Those of a request are side by side. */
+struct left_item {
+    int64_t request, first; /* of its drafts */
+    int32_t drafts;
+    int32_t node;        /* the draft before the position */
+    int32_t depth;       /* drafts on the way to it */
+    int32_t before, all; /* items of the request before this one, and in all */
+    uint32_t flags;
+    uint64_t weight;           /* block verification: of the drafts so far; else 0 */
+    uint64_t total_t, total_s; /* what is left over, summed up */
+    uint64_t done;             /* groups that are summed up, of all items of the request: in the first of them */
+};
+
+enum { REQUEST_WALKED = 0x7fffffff };
+
+/* How many items there are, and how many are done with; 0 between calls. */
+struct left_queue {
+    uint32_t listed, finished;
 };
 
 /* Which row of its request an emitted token came from, for a report; -1: there is none. */
@@ -43,8 +67,7 @@ struct verify_args {
     bool draft_probs;
     int64_t rows, row_stride, draft_rows, draft_stride, vocab, requests, each;
     int32_t groups, method;
-    int32_t part;      /* groups of a row that a block of the first kernel reads, */
-    int32_t walk_part; /* and one of the second */
+    int32_t part; /* groups of a row that a block of the first kernel reads */
     param_arrays target, draft;
     const uint64_t *seed, *position;
     const int32_t *first, *token, *parent;
@@ -56,8 +79,12 @@ struct verify_args {
     /* workspace; draft rows are behind target rows */
     float *peak;         /* [rows, groups * PIECES] */
     uint64_t *mass;      /* [rows, groups] the second kernel: what is left over */
-    row_state *state;    /* [rows] 0 between calls; the second kernel uses that of a request's first row */
-    row_law *law;        /* [rows] */
+    row_state *state;    /* [rows] 0 between calls */
+    uint32_t *arrived;   /* [requests] rows that have left their law, then REQUEST_WALKED; 0 between calls */
+    law_head *head;      /* [rows] */
+    row_law *law;        /* [rows] but greedy ones of the target */
+    left_queue *queue;
+    left_item *left;     /* [draft rows] */
     uint64_t *tickets_t; /* [draft rows] of each draft in its target row, */
     uint64_t *tickets_s; /* and in its own */
     /* kernels of requested calls only: see sample_args */
@@ -74,9 +101,14 @@ struct verify_args {
 
 __device__ __forceinline__ int64_t first_of(const verify_args &a, int64_t r) { return a.first ? a.first[r] : r * a.each; }
 
+/* a / b, both not negative: in 32 bits if they have no more, which is four times as fast. */
+__device__ __forceinline__ int64_t divided(int64_t a, int64_t b) {
+    return (a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
+}
+
 /* The request of target row (more = 1) or draft (more = 0) number `index`: the last that begins at or before it. */
 __device__ __forceinline__ int64_t request_of(const verify_args &a, int64_t index, int more) {
-    if (!a.first) return index / (a.each + more);
+    if (!a.first) return divided(index, a.each + more);
     int64_t low = 0, high = a.requests; /* begins at or before, and does not */
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
@@ -149,11 +181,14 @@ template <class type> __device__ __forceinline__ device_row row_judged(const ver
 
 /* ---- tickets ---------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ float peak_of_group(const verify_args &a, int64_t index, const row_law &law, int g) {
-    const float *peak = a.peak + index * a.groups * PIECES;
+/* The maximum of a group, out of its row's records. */
+__device__ __forceinline__ float peak_at(const float *peak, const law_head &law, int g) {
     if (!law.pieces) return __ldcg(peak + g);
     const float4 p = __ldcg((const float4 *)peak + g);
     return fmaxf(fmaxf(p.x, p.y), fmaxf(p.z, p.w));
+}
+__device__ __forceinline__ float peak_of_group(const verify_args &a, int64_t index, const law_head &law, int g) {
+    return peak_at(a.peak + index * a.groups * PIECES, law, g);
 }
 
 /* Which share of a range of `all` tickets, 2^right weights each, the weights from `before` on hold. */

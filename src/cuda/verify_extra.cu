@@ -7,7 +7,7 @@
 
 #include "vec_one.h"
 
-#include "verify_walk.cuh"
+#include "verify_left.cuh"
 
 /* Kernels of two files must not have one name, so the second is one of requested<type>, too. */
 template <class stored> static cudaError_t launch(verify_args *a, int processors, cudaStream_t stream) {

@@ -1,9 +1,9 @@
 /* verify_rows.cuh - the first kernel of raffle_verify: samples every row, target and draft, in parts as raffle_sample does,
- * and leaves each row's law and the tickets that the drafts behind it have in it. */
+ * and leaves each row's law and the tickets that the drafts behind it have in it. Whoever completes a request walks it. */
 #ifndef RAFFLE_CUDA_VERIFY_ROWS_CUH
 #define RAFFLE_CUDA_VERIFY_ROWS_CUH
 
-#include "verify.cuh"
+#include "verify_walk.cuh"
 
 #if CUT_MORE
 /* The `depth` drafts on the way to draft `node`, at most TAIL_MAX: a chain's lie in order, those of a path through a tree are brought
@@ -94,17 +94,41 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     k->to = to;
 }
 
-/* The law of a row whose groups are all read, by all threads. */
-template <class type> static __device__ __noinline__ void law_make(work<type> *k, row_state *state, bool probs, row_law *law) {
+/* What any law says of its row: its largest logit is `best`, and it gave `token`. */
+template <class type> __device__ __forceinline__ row_law law_begin(const work<type> &k, float best, int32_t token, bool probs) {
+    row_law law = row_law();
+    law.valid = true;
+    law.empty = best == MINUS_INF || (probs && k.nan);
+    law.flags = (k.nan ? RULE_ROW_NAN : 0) | (best == PLUS_INF ? RULE_ROW_INF : 0) | (law.empty ? RULE_ROW_EMPTY : 0);
+#if CUT_MORE
+    law.flags |= k.request.said.row_flags;
+#endif
+    law.token = law.empty ? (int32_t)RULE_NO_TOKEN : token;
+    law.mass = 1;
+    law.pieces = k.to.pieces;
+    return law;
+}
+
+/* The law of a row that is greedy, or of parameters that are wrong. By one thread. */
+template <class type> __device__ __forceinline__ row_law law_short(const work<type> &k, const row_state *state, bool probs) {
+    if (!k.valid) {
+        row_law law = row_law();
+        law.flags = RAFFLE_ROW_ARGUMENT;
+        law.token = RULE_NO_TOKEN;
+        return law;
+    }
+    const uint64_t most = __ldcg(&state->best);
+    row_law law = law_begin(k, key_logit(most), key_token(most), probs);
+    law.greedy = !law.empty;
+    return law;
+}
+
+/* The law of any other row whose groups are all read, by all threads. */
+template <class type> static __device__ __noinline__ void law_make(work<type> *k, bool probs, row_law *law) {
     __builtin_assume(__isShared(k));
-    const bool nan = k->nan;
     float best;
     int32_t token;
-    if (k->to.greedy) {
-        const uint64_t most = __ldcg(&state->best);
-        best = key_logit(most);
-        token = key_token(most);
-    } else if (probs) { /* the short ways know logits only */
+    if (probs) { /* the short ways know logits only */
         k->begin();
         token = row_finish(k);
         best = k->row_best;
@@ -113,31 +137,27 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
     }
     if (threadIdx.x == 0) {
         const answer &told = k->told;
-        row_law made = {};
-        made.valid = true;
-        made.empty = best == MINUS_INF || (probs && nan);
-        made.greedy = (k->to.greedy || (CUT_MORE && told.greedy)) && !made.empty; /* a row may be read like others for its report */
-        made.flags = (nan ? RULE_ROW_NAN : 0) | (best == PLUS_INF ? RULE_ROW_INF : 0) | (made.empty ? RULE_ROW_EMPTY : 0);
-        made.token = made.empty ? (int32_t)RULE_NO_TOKEN : token;
-        made.mass = 1;
-        made.pieces = k->to.pieces;
+        row_law made = law_begin(*k, best, token, probs);
+        float most = best;
+        made.greedy = CUT_MORE && told.greedy && !made.empty; /* a row may be read like others for its report */
 #if CUT_MORE
-        made.flags |= k->request.said.row_flags;
-        if (!k->to.greedy && !made.greedy) {
-            made.mass = told.draw_tickets;
-            made.kept = cut_of(&told);
-            made.whole = told.whole;
-            if (!made.empty) made.by = weighing_make(k->params.temperature, told.capped ? told.high : best);
-        }
+        if (told.capped) most = told.high;
+        made.kept = cut_of(&told);
+        made.whole = told.whole;
 #else
-        if (!k->to.greedy) {
-            made.mass = told.draw_tickets;
-            made.kept.low = told.threshold;
-            made.kept.tie_last = told.tie_last;
-            made.whole = !(told.threshold > -FLT_MAX) && told.tie_last == INT32_MAX;
-            if (!made.empty) made.by = weighing_make(k->params.temperature, best);
-        }
+        made.kept.low = told.threshold;
+        made.kept.tie_last = told.tie_last;
+        made.whole = !(told.threshold > -FLT_MAX) && told.tie_last == INT32_MAX;
 #endif
+        if (made.greedy) {
+            made.kept = cut();
+            made.whole = false;
+        } else {
+            made.mass = told.draw_tickets;
+            made.by.scale = k->by;
+            made.by.best = most;
+            if (!made.empty) made.by.row = ref_any(k->by, most);
+        }
         *law = made;
     }
     __syncthreads();
@@ -147,44 +167,74 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
 template <class type>
 __device__ __forceinline__ void draft_tickets(const verify_args &a, int64_t index, work<type> *k, const row_law &law, int32_t token, uint64_t *to) {
     if (token < 0 || token >= a.vocab) return;
-    uint64_t own = law.greedy && token == law.token && threadIdx.x == token % GROUP;
+    uint64_t own = law.greedy && token == law.token;
     if (!law.greedy && !law.empty)
         own = block_tickets<type>(k->row, law, peak_of_group(a, index, law, token / GROUP), token / GROUP, &k->block);
     if (threadIdx.x == token % GROUP) *to = own;
 }
 
-/* A block's part of a row; whoever completes a row makes its law. */
-template <class type> __device__ __forceinline__ void verify_part(const verify_args &a, work<type> &k, row_law &law, bool &last) {
-    const bool nan = part_read<type>(a, &k);
-    const block_part p = part_make(a);
-    const int64_t index = p.row;
-    row_state *state = a.state + index;
-    if (threadIdx.x == 0) {
-        last = row_arrive(state, &k, p.end - p.first, nan);
-        law = row_law();
-        law.flags = RAFFLE_ROW_ARGUMENT;
-        law.token = RULE_NO_TOKEN;
-    }
-    if (threadIdx.x == WARP && !k.to.greedy) job_prepare(&k);
-    __syncthreads();
-    if (!last) return;
-    if (k.valid) law_make(&k, state, index >= a.rows && a.draft_probs, &law);
-    if (threadIdx.x == 0) {
-        const row_state ready = {0, 0};
-        *state = ready;
-        a.law[index] = law;
-    }
-    if (!law.valid) return;
+/* The drafts behind a row, and where their tickets in it go: each(token, place). */
+template <class visit> __device__ __forceinline__ void drafts_behind(const verify_args &a, int64_t index, visit each) {
     if (index >= a.rows) {
         const int64_t i = index - a.rows;
-        draft_tickets<type>(a, index, &k, law, a.token[i], a.tickets_s + i);
-        return;
+        return each(a.token[i], a.tickets_s + i);
     }
     const int64_t r = request_of(a, index, 1), first = first_of(a, r), count = first_of(a, r + 1) - first;
     const int node = (int)(index - (first + r)) - 1;
     for (int i = a.parent ? 0 : node + 1; i < count && (a.parent || i == node + 1); ++i)
-        if (follows(a.parent ? a.parent + first : nullptr, i, node))
-            draft_tickets<type>(a, index, &k, law, a.token[first + i], a.tickets_t + first + i);
+        if (follows(a.parent ? a.parent + first : nullptr, i, node)) each(a.token[first + i], a.tickets_t + first + i);
+}
+
+/* Leaves a row's law, and its state ready for the next call. By one thread. */
+__device__ __forceinline__ void law_leave(const verify_args &a, int64_t index, row_state *state, const row_law &law) {
+    const row_state ready = {0, 0};
+    *state = ready;
+    a.head[index] = law;
+    if (CUT_MORE || !law.greedy || index >= a.rows) a.law[index] = law; /* else nobody asks for it */
+}
+
+/* Tells that a row has left its law. Returns whether its request has no other to wait for. By one thread. */
+__device__ __forceinline__ bool request_arrive(const verify_args &a, int64_t index) {
+    const bool draft = index >= a.rows;
+    const int64_t r = draft ? request_of(a, index - a.rows, 0) : request_of(a, index, 1);
+    int64_t first, count;
+    if (!request_range(a, r, &first, &count)) return false;
+    const int64_t place = draft ? index - a.rows - first : index - r - first;
+    if (place < 0 || place > count - draft) return false; /* offsets that are not those of this batch: no row of this request */
+    return count_arrived(a.arrived + r, 1) == (uint32_t)(a.draft_data ? 2 * count : count);
+}
+
+/* A block's part of a row; whoever completes a row makes its law. Returns whether it was the last row of its request, too. */
+template <class type> __device__ __forceinline__ bool verify_part(const verify_args &a, work<type> &k, row_law &law, bool &last, bool &closes) {
+    const bool nan = part_read<type>(a, &k);
+    if (threadIdx.x == 0) {
+        const block_part p = part_make(a);
+        row_state *state = a.state + p.row;
+        last = row_arrive(state, &k, p.end - p.first, nan);
+        closes = false;
+        if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
+            const row_law made = law_short(k, state, p.row >= a.rows && a.draft_probs);
+            law_leave(a, p.row, state, made);
+            if (p.row >= a.rows || a.method == RAFFLE_BLOCK) /* else nobody asks for them */
+                drafts_behind(a, p.row, [&](int32_t token, uint64_t *to) { *to = made.greedy && token == made.token; });
+            closes = request_arrive(a, p.row);
+        }
+    }
+    if (k.to.greedy || !k.valid) {
+        __syncthreads();
+        return closes;
+    }
+    if (threadIdx.x == WARP) job_prepare(&k);
+    __syncthreads();
+    if (!last) return false;
+    const int64_t index = part_make(a).row;
+    law_make(&k, index >= a.rows && a.draft_probs, &law);
+    if (threadIdx.x == 0) law_leave(a, index, a.state + index, law);
+    drafts_behind(a, index, [&](int32_t token, uint64_t *to) { draft_tickets<type>(a, index, &k, law, token, to); });
+    __syncthreads();
+    if (threadIdx.x == 0) closes = request_arrive(a, index);
+    __syncthreads();
+    return closes;
 }
 
 /* `draft` is the type of draft rows: that of the logits, or of probabilities. Both are judged. One kernel of requested calls, which
@@ -196,13 +246,16 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kern
 #else
     __shared__ work<type> k;
 #endif
-    static_assert(sizeof(work<draft>) <= sizeof k, "rows of both types take turns in it");
+    static_assert(sizeof(work<draft>) <= sizeof k && sizeof(walk_stage) <= sizeof k, "they take turns in it");
     __shared__ row_law law;
-    __shared__ bool last;
+    __shared__ bool last, closes;
     const int64_t index = part_make(a).row;
     if (index >= a.rows + (a.draft_data ? a.draft_rows : 0)) return;
-    if (index < a.rows || (CUT_MORE && !a.draft_probs)) verify_part<type>(a, k, law, last);
-    else verify_part<draft>(a, *(work<draft> *)(void *)&k, law, last);
+    const bool all = index < a.rows || (CUT_MORE && !a.draft_probs) ? verify_part<type>(a, k, law, last, closes)
+                                                                    : verify_part<draft>(a, *(work<draft> *)(void *)&k, law, last, closes);
+    if (!all) return;
+    const int64_t row = part_make(a).row;
+    request_close(a, row < a.rows ? request_of(a, row, 1) : request_of(a, row - a.rows, 0), (walk_stage *)(void *)&k);
 }
 
 #endif

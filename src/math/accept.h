@@ -55,13 +55,13 @@ RAFFLE_FN uint64_t block_next(uint64_t weight, chances c) {
     wide most = wide_multiply(wide_product(c.t, c.mass_q), weight), unit = wide_product(c.s, c.mass_p);
     if (wide_is_zero(most)) return 0;
     if (!wide_less(most, wide_multiply(unit, BLOCK_ONE))) return BLOCK_ONE;
+    /* Long division by guesses that are a little too small: of 62 bits, each round finds all but the last 17 that are left. */
     uint64_t found = 0;
-#if defined(__CUDACC__)
-#pragma unroll 1
-#endif
-    for (uint64_t bit = BLOCK_ONE >> 1; bit; bit >>= 1)
-        if (!wide_less(most, wide_multiply(unit, found | bit))) found |= bit;
-    return found;
+    for (uint64_t more = 1; more; found += more) {
+        more = (uint64_t)(wide_near(most) / wide_near(unit) * (1.0 - 0x1p-46));
+        most = wide_subtract(most, wide_multiply(unit, more));
+    }
+    return found + !wide_less(most, unit);
 }
 
 /* Whether the tokens so far are accepted though the next may not be: bits / 2^64 < left / (left + 1 - weight), where

@@ -12,6 +12,9 @@ RAFFLE_FN wide wide_of(uint64_t a) {
     return made;
 }
 
+/* As a double, within 2^-51 of it. */
+RAFFLE_FN double wide_near(wide a) { return (double)a.word[0] + (double)a.word[1] * 0x1p64 + (double)a.word[2] * 0x1p128; }
+
 RAFFLE_FN int wide_is_zero(wide a) { return !(a.word[0] | a.word[1] | a.word[2]); }
 
 RAFFLE_FN int wide_less(wide a, wide b) {

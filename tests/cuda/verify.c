@@ -647,6 +647,200 @@ TEST(drafts_as_the_cpu) {
     free(rows);
 }
 
+/* ---- rows that can be read 16 bytes at a time: what is left over of them, against the CPU ---- */
+
+enum { MIXED = 20, MIXED_MOST = 70, MIXED_DRAFTS = MIXED * 5 + MIXED_MOST, MIXED_ROWS = MIXED_DRAFTS + MIXED, MIXED_VOCAB = 2816 };
+
+/* All of a mixed batch, here or there; requests without drafts, short ones, and one longer than a warp. */
+typedef struct mixed_batch {
+    int32_t first[MIXED + 1], token[MIXED_DRAFTS], parent[MIXED_DRAFTS];
+    float temperature[2][MIXED], top_p[2][MIXED]; /* of the target, of the draft */
+    int32_t top_k[2][MIXED];
+    uint64_t seed[MIXED], position[MIXED];
+} mixed_batch;
+typedef struct mixed_out {
+    int32_t token[MIXED_ROWS], path[MIXED_ROWS], accepted[MIXED], last[MIXED];
+    uint32_t row_flags[MIXED_ROWS];
+} mixed_out;
+
+static int64_t mixed_depth(int64_t t) { return (t / 256 * 7 + 3) % 11; }
+
+/* A row of one of the kinds: peaks high above the rest, so that a ticket is many weights there; all alike; groups of very different
+ * height, some without any ticket, some without a logit. */
+static float mixed_logit(int kind, int64_t t, test_random *r) {
+    const float noise = (float)(random_unit(r) + random_unit(r) + random_unit(r) + random_unit(r) - 2.0) * 4.0f;
+    if (kind == 0) return noise + (t % 613 == 5 ? 12.0f + (float)random_unit(r) * 3.0f : 0.0f);
+    if (kind == 1) return noise * 0.2f;
+    if (kind == 2) return noise - 4.0f * (float)mixed_depth(t);
+    return t / 256 % 3 == 1 ? -INFINITY : noise - 3.0f * (float)(t / 256 % 5);
+}
+
+static void mixed_row(char *row, const char *target, int dtype, int64_t vocab, int kind, test_random *r) {
+    const float factor = kind == 5 ? 1.0f : 0.05f;
+    const int lift = (int)random_below(r, 2);
+    for (int64_t t = 0; t < vocab; ++t) {
+        float x;
+        if (!target || kind < 4) x = mixed_logit(kind & 3, t, r);
+        else if (kind == 7) /* neighbours change places, or a few are a little more: so little that floats cannot tell all other tokens */
+            x = oracle_load(target, dtype, !lift && mixed_depth(t) > 4 && (t | 1) < vocab ? t ^ 1 : t) +
+                (lift && mixed_depth(t) > 4 && t % 97 == 3 ? 1.0f : 0.0f);
+        else if (kind == 4) x = oracle_load(target, dtype, t) + (t == 700 ? 1.0f : 0.0f); /* one token is another: floats cannot tell the rest */
+        else x = oracle_load(target, dtype, t) + (float)(random_unit(r) - 0.5) * factor;
+        vector_store(row, dtype, t, vector_bits(x));
+    }
+}
+
+/* `fine`: rows differ only in groups so low that they have few tickets, so that one ticket more or less is another token. */
+static void mixed_make(mixed_batch *m, char *target, char *draft, int dtype, int64_t vocab, int fine, test_random *r) {
+    static const float temperatures[] = {0.8f, 0.8f, 1.0f, 0.3f, 2.0f, 0.0f, INFINITY, 0.01f};
+    const int64_t bytes = vocab * element_bytes(dtype);
+    for (int64_t i = 0; i < MIXED; ++i) {
+        const int32_t count = i == 3 ? (int32_t)random_below(r, MIXED_MOST + 1) : (int32_t)random_below(r, 6);
+        const int kind = fine ? 2 : (int)random_below(r, 4), filtered = !fine && random_below(r, 5) == 0, same = random_below(r, 3) != 0;
+        m->first[i + 1] = m->first[i] + count;
+        m->seed[i] = random_bits(r), m->position[i] = random_bits(r);
+        for (int side = 0; side < 2; ++side) {
+            const float other = fine ? 0.8f : temperatures[random_below(r, 8)];
+            m->temperature[side][i] = side && same ? m->temperature[0][i] : other;
+            m->top_k[side][i] = filtered ? 20 : 0;
+            m->top_p[side][i] = filtered ? 0.9f : 1.0f;
+        }
+        for (int32_t j = 0; j <= count; ++j) {
+            char *row = target + (m->first[i] + i + j) * bytes;
+            mixed_row(row, NULL, dtype, vocab, kind, r);
+            if (j == count) break;
+            const int64_t at = m->first[i] + j;
+            mixed_row(draft + at * bytes, row, dtype, vocab, fine ? 7 : (int)random_below(r, 8), r);
+            m->parent[at] = random_below(r, 2) ? j - 1 : (int32_t)random_below(r, j + 1) - 1;
+        }
+    }
+}
+
+static raffle_status mixed_call(raffle_plan *plan, const raffle_launch *launch, const mixed_batch *m, const void *target, const void *draft,
+                                int32_t method, int kind, int32_t drafts, mixed_out *o) {
+    raffle_logits rows = raffle_logits_init(), draft_rows = raffle_logits_init();
+    raffle_params params = raffle_params_init(), own;
+    raffle_drafts d = raffle_drafts_init();
+    raffle_verified v = raffle_verified_init();
+    rows.data = target, rows.rows = drafts + MIXED;
+    draft_rows.data = draft, draft_rows.rows = drafts;
+    params.seed = m->seed, params.position = m->position;
+    own = params;
+    params.temperature = m->temperature[0], params.top_k = m->top_k[0], params.top_p = m->top_p[0];
+    own.temperature = m->temperature[1], own.top_k = m->top_k[1], own.top_p = m->top_p[1];
+    d.method = method, d.requests = MIXED, d.first = m->first, d.token = m->token;
+    if (kind == DRAFT_LOGITS) d.logits = &draft_rows, d.params = &own;
+    if (kind == DRAFT_TREE) d.parent = m->parent;
+    v.token = o->token, v.path = o->path, v.accepted = o->accepted, v.last = o->last, v.row_flags = o->row_flags;
+    return raffle_verify(plan, &rows, &params, &d, &v, launch, NULL);
+}
+
+/* Drafts as engines have them, and others. */
+static void mixed_tokens(mixed_batch *m, raffle_plan *plan, const raffle_launch *launch, const char *draft, int64_t vocab, int fine, test_random *r) {
+    static int32_t slot[MIXED_DRAFTS];
+    raffle_logits rows = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    raffle_result result = raffle_result_init();
+    for (int32_t i = 0; i < MIXED; ++i)
+        for (int32_t j = m->first[i]; j < m->first[i + 1]; ++j) slot[j] = i;
+    rows.data = draft, rows.rows = m->first[MIXED];
+    params.temperature = m->temperature[1], params.top_k = m->top_k[1], params.top_p = m->top_p[1];
+    params.seed = m->seed, params.position = m->position, params.slots = MIXED, params.slot = slot, params.draft_step = 1;
+    result.token = m->token;
+    CHECK_STATUS(raffle_sample(plan, &rows, &params, &result, launch, NULL), RAFFLE_OK);
+    for (int32_t j = 0; j < m->first[MIXED]; ++j) {
+        const int64_t choice = random_below(r, 24);
+        if (choice < 5) m->token[j] = (int32_t)random_below(r, vocab);
+        if (choice == 5) m->token[j] = -1;
+        while (fine && (m->token[j] < 0 || mixed_depth(m->token[j]) < 5)) m->token[j] = (int32_t)random_below(r, vocab);
+    }
+}
+
+static long mixed_recovered;
+static void check_mixed(int dtype, int64_t vocab, int32_t method, int kind, int fine, uint64_t seed) {
+    static mixed_batch m;
+    static mixed_out wanted, got;
+    test_random r = {seed};
+    const size_t bytes = (size_t)(vocab * element_bytes(dtype));
+    char *target = host_alloc(MIXED_ROWS * bytes), *draft = host_alloc(MIXED_DRAFTS * bytes);
+    memset(&m, 0, sizeof m), memset(&wanted, 0, sizeof wanted), memset(&got, 0, sizeof got);
+    mixed_make(&m, target, draft, dtype, vocab, fine, &r);
+    runner cpu = runner_make(dtype, vocab, RAFFLE_ISA_BEST);
+    mixed_tokens(&m, cpu.plan, &cpu.launch, draft, vocab, fine, &r);
+    const int32_t drafts = m.first[MIXED];
+    CHECK_STATUS(mixed_call(cpu.plan, &cpu.launch, &m, target, draft, method, kind, drafts, &wanted), RAFFLE_OK);
+    void *target_there = sent(target, MIXED_ROWS * bytes), *draft_there = sent(draft, MIXED_DRAFTS * bytes);
+    mixed_batch *there = sent(&m, sizeof m);
+    mixed_out *out = sent(&got, sizeof got);
+    gpu_plan g = plan_make(dtype, vocab, MIXED_ROWS + MIXED_DRAFTS);
+    for (int again = 0; again < 2; ++again) {
+        CUDA(cudaMemset(out, 0, sizeof got));
+        CHECK_STATUS(mixed_call(g.plan, &g.launch, there, target_there, draft_there, method, kind, drafts, out), RAFFLE_OK);
+        CUDA(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost));
+        CHECK(!memcmp(&got, &wanted, sizeof got), "%s, %s, dtype %d, seed %llu%s: not the CPU's answers", method_names[method], draft_kinds[kind],
+              dtype, (unsigned long long)seed, again ? ", again" : "");
+    }
+    for (int i = 0; i < MIXED; ++i) mixed_recovered += wanted.accepted[i] < m.first[i + 1] - m.first[i];
+    plan_freed(g);
+    freed(target_there), freed(draft_there), freed(there), freed(out);
+    runner_free(cpu);
+    free(target);
+    free(draft);
+}
+
+TEST(mixed_batches_as_the_cpu) {
+    NEED_GPU();
+    const int rounds = (int)test_amount(8);
+    for (int i = 0; i < rounds; ++i)
+        for (int dtype = 0; dtype < 3; ++dtype) {
+            const int64_t vocab = i % 3 ? MIXED_VOCAB : MIXED_VOCAB - 8 * (1 + i % 20); /* a last group that is cut short */
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_LOGITS, 0, 100 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_BLOCK, DRAFT_LOGITS, 0, 200 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TOKENS, 0, 300 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_BLOCK, DRAFT_TOKENS, 0, 400 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TREE, 0, 500 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_MATCH, DRAFT_TREE, 0, 600 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_LOGITS, 1, 700 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_BLOCK, DRAFT_LOGITS, 1, 800 + (uint64_t)i);
+            check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TOKENS, 1, 900 + (uint64_t)i);
+        }
+    CHECK(mixed_recovered > 100 * rounds, "only %ld requests ended early", mixed_recovered);
+}
+
+/* Offsets that are not those of the batch: no token outside the vocabulary comes of them, and the next call finds nothing of them. */
+TEST(offsets_out_of_order) {
+    NEED_GPU();
+    test_random r = {25};
+    for (int i = 0; i < test_amount(40); ++i) {
+        draft_batch *b = draft_batch_make(&r, i % 2 ? DRAFT_LOGITS : DRAFT_TOKENS, i % 3 ? RAFFLE_REJECTION : RAFFLE_BLOCK, 600, 0);
+        device_batch d;
+        verify_outputs o;
+        int32_t wrong[REQUESTS_MAX + 1];
+        raffle_error error = raffle_error_init();
+        device_batch_make(&d, b);
+        gpu_plan g = plan_of(b);
+        for (int64_t q = 0; q <= b->requests; ++q) wrong[q] = b->first[q];
+        wrong[random_below(&r, b->requests + 1)] = (int32_t)random_below(&r, 60) - 20;
+        CUDA(cudaMemcpy((void *)d.drafts.first, wrong, sizeof wrong[0] * (size_t)(b->requests + 1), cudaMemcpyHostToDevice));
+        raffle_status status = call(g, &d, &error);
+        CHECK(status == RAFFLE_OK, "%s", error.text);
+        CUDA(cudaDeviceSynchronize());
+        CUDA(cudaMemcpy(&o, d.outputs, sizeof o, cudaMemcpyDeviceToHost));
+        int32_t untouched;
+        memset(&untouched, GUARD, sizeof untouched);
+        for (int64_t t = 0; t < b->target.rows; ++t)
+            CHECK(o.token[t] == untouched || (o.token[t] >= -1 && o.token[t] < b->target.vocab), "token %d", o.token[t]);
+        for (int64_t q = 0; q < b->requests; ++q) CHECK(o.accepted[q] >= 0 && o.accepted[q] <= b->draft.rows, "accepted %d", o.accepted[q]);
+        verify_guards_check(&o, b, "wrong offsets");
+        CUDA(cudaMemcpy((void *)d.drafts.first, b->first, sizeof b->first, cudaMemcpyHostToDevice));
+        CHECK_STATUS(call(g, &d, NULL), RAFFLE_OK);
+        fetch_and_check(&d, b, "after wrong offsets");
+        plan_freed(g);
+        device_batch_freed(&d);
+        draft_batch_free(b);
+    }
+}
+
 /* ---- 64 requests with 4 drafts of 128256 bf16: the CPU's answers, and how long it takes ---- */
 
 enum { BIG = 64, BIG_DRAFTS = 4, BIG_ROWS = BIG * (BIG_DRAFTS + 1), BIG_VOCAB = 128256 };
@@ -760,6 +954,8 @@ int main(void) {
     RUN(ids_out_of_range);
     RUN(refused);
     RUN(drafts_as_the_cpu);
+    RUN(mixed_batches_as_the_cpu);
+    RUN(offsets_out_of_order);
     RUN(large_batches_as_the_cpu);
     return test_report("cuda_verify");
 }

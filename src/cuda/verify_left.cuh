@@ -1,0 +1,575 @@
+/* verify_left.cuh - the second kernel of raffle_verify: what rejected drafts have left over of their rows, and the tokens that are
+ * recovered from it. Its blocks share all groups of all rows that must be read again. Whoever completes a request ends it. */
+#ifndef RAFFLE_CUDA_VERIFY_LEFT_CUH
+#define RAFFLE_CUDA_VERIFY_LEFT_CUH
+
+#include "verify_rows.cuh"
+
+/* One position of a request: its target row, and its draft's row (-1: tokens alone), which may be greedy. */
+struct position_pair {
+    int64_t row, draft;
+    odds by;
+    int node;
+};
+
+/* What a block knows of the position whose groups it reads. In shared memory. */
+struct left_job {
+    left_item item;
+    request_walk w;
+    position_pair p;
+    row_law target, own; /* own: of the draft's row */
+    device_row row, draft_row;
+    const float *peak, *draft_peak; /* the records of their groups; draft_mass NULL: there is no draft row */
+    uint64_t *mass, *draft_mass;
+    int groups;
+    fast_scale target_scale, own_scale;
+    bool target_near, own_near; /* groups that have tickets are weighed by PLAIN references */
+    bool target_sure, own_sure; /* and their records say how many */
+    bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
+    float ratio;                /* what a ticket of the draft takes, in tickets of the target */
+    block_space block;
+    ulonglong2 of_warp[BLOCK_WARPS];
+    wide rest;
+    int32_t group, token;
+    uint32_t unsure[BLOCK_WARPS]; /* groups_left_fast: what it could not do */
+    bool last;
+};
+
+/* ---- groups one by one, whatever they are --------------------------------------------------------------------------- */
+
+/* Takes the tokens that are known (tried siblings, a greedy draft's) out of a lane's tickets: what they leave is nothing. */
+template <class type> __device__ __forceinline__ void lane_without(const left_job &k, int g, uint64_t t[LANE_TOKENS]) {
+    const int lane = threadIdx.x % WARP;
+    const request_walk &w = k.w;
+    const bool own = k.p.draft >= 0; /* a greedy draft row: one token */
+    for (int i = own || !w.parent ? k.p.node + 1 : 0; i < w.count; ++i) {
+        if (!own && !follows(w.parent, i, k.p.node)) continue;
+        const int32_t token = own ? k.own.token : w.token[i];
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (token == lane_id<type>(k.row, g, lane, j)) t[j] = 0;
+        if (own || !w.parent) break;
+    }
+}
+
+/* The same of all tickets of group g, where those of the tokens are known; false if the group must be read for one. */
+__device__ __forceinline__ bool group_without(const left_job &k, int g, uint64_t *tickets) {
+    const request_walk &w = k.w;
+    const int node = k.p.node;
+    if (k.p.draft >= 0) {
+        if (k.own.token / GROUP != g) return true;
+        if (k.own.token != w.token[node + 1]) return false;
+        *tickets -= w.tickets_t[node + 1];
+        return true;
+    }
+    for (int i = w.parent ? 0 : node + 1; i < w.count && (w.parent || i == node + 1); ++i) {
+        if (!follows(w.parent, i, node) || w.token[i] < 0 || w.token[i] >= k.row.vocab || w.token[i] / GROUP != g) continue;
+        bool again = false; /* a token may be among siblings twice */
+        for (int j = 0; j < i; ++j) again |= follows(w.parent, j, node) && w.token[j] == w.token[i];
+        if (!again) *tickets -= w.tickets_t[i];
+    }
+    return true;
+}
+
+/* The sums of the tickets, in both rows, of tokens of group g that have something left; `peak` and `draft_peak` are its maxima. By
+ * one warp. */
+template <class type, class draft>
+static __device__ __noinline__ ulonglong2 group_left(const left_job *k, int g, float peak, float draft_peak) {
+    __builtin_assume(__isShared(k));
+    const double up = wide_near(k->p.by.up), down = wide_near(k->p.by.down);
+    const double over = down * (1.0 + 0x1p-48), under = down * (1.0 - 0x1p-48);
+    uint64_t t[LANE_TOKENS] = {}, s[LANE_TOKENS] = {}, sum_t = 0, sum_s = 0;
+    if (warp_tickets<type>(k->row, k->target, peak, g, t)) {
+        if (k->tokens) lane_without<type>(*k, g, t);
+        else warp_tickets<draft>(k->draft_row, k->own, draft_peak, g, s);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const double x = (double)t[j] * up, y = (double)s[j];
+            bool left = x > y * over;
+            if (!left && x > y * under && t[j]) left = odds_left(k->p.by, t[j], s[j]); /* doubles cannot tell */
+            sum_t += left ? t[j] : 0;
+            sum_s += left ? s[j] : 0;
+        }
+    }
+    return make_ulonglong2(warp_add_wide(sum_t), warp_add_wide(sum_s));
+}
+
+/* ---- the usual groups -------------------------------------------------------------------------------------------------- */
+
+/* Makes of a lane's weights their tickets, where several weights, 2^right, make a ticket: whose it is depends on the weights of all
+ * ids before. False if 32 bits are too few. */
+template <class type> __device__ __forceinline__ bool lane_shares(uint32_t w[LANE_TOKENS], uint32_t right) {
+    enum { RUN = type::BYTES == 2 ? LANE_TOKENS : LANE_TOKENS / 2, RUNS = LANE_TOKENS / RUN }; /* neighbours: see group.cuh */
+    const int lane = threadIdx.x % WARP;
+    const uint64_t unit = (1ull << right) - 1;
+    uint64_t start[RUNS], sum = 0;
+#pragma unroll
+    for (int r = 0; r < RUNS; ++r) {
+        uint64_t own = 0;
+#pragma unroll
+        for (int j = 0; j < RUN; ++j) own += w[r * RUN + j];
+        const split_sum part = split_make(own);
+        split_sum through = part;
+#pragma unroll
+        for (int step = 1; step < WARP; step <<= 1) {
+            const uint32_t low = __shfl_up_sync(ALL_LANES, through.low, step), high = __shfl_up_sync(ALL_LANES, through.high, step);
+            if (lane >= step) {
+                through.low += low;
+                through.high += high;
+            }
+        }
+        const split_sum before = {through.low - part.low, through.high - part.high};
+        const split_sum of_all = {__shfl_sync(ALL_LANES, through.low, WARP - 1), __shfl_sync(ALL_LANES, through.high, WARP - 1)};
+        start[r] = sum + unit + split_join(before);
+        sum += split_join(of_all);
+    }
+    if (sum >> right >= UINT32_MAX) return false;
+    const uint32_t all = (uint32_t)(sum >> right);
+#pragma unroll
+    for (int r = 0; r < RUNS; ++r) {
+        uint64_t through = start[r];
+        uint32_t before = min((uint32_t)(through >> right), all);
+#pragma unroll
+        for (int j = 0; j < RUN; ++j) {
+            through += w[r * RUN + j];
+            const uint32_t behind = min((uint32_t)(through >> right), all);
+            w[r * RUN + j] = behind - before;
+            before = behind;
+        }
+    }
+    return true;
+}
+
+/* A warp's loads of groups of an aligned row, one at a time. The row's address stays in shared memory. */
+template <class type> struct group_flight {
+    lane_raw<type> raw;
+
+    __device__ __forceinline__ void load(bool yes, const device_row &row, int g) {
+        const uint4 *from = (const uint4 *)group_at<type>(row, g) + threadIdx.x % WARP;
+#pragma unroll
+        for (int i = 0; i < type::BYTES / 2; ++i) load_once_if(yes, from + i * WARP, &raw.word[i]);
+    }
+    __device__ __forceinline__ void start(const device_row &row, int g) {
+        const lane_raw<type> nothing = {};
+        raw = nothing;
+        load(true, row, g);
+    }
+};
+
+/* The tickets of a lane's tokens of group g, which is whole and has the maximum `peak`, in units of *unit powers of two, by PLAIN
+ * references. The load of group `next` begins when the last of this one's has been looked at. */
+template <class type>
+__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const device_row &row, const row_law &law, const fast_scale &s, int g,
+                                             float peak, bool more, int next, uint32_t t[LANE_TOKENS], uint32_t *unit) {
+    const ref by = ref_make_near(s.by, peak);
+    const uint32_t below = (uint32_t)s.exponent - (uint32_t)by.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
+    const bool whole = law.whole;
+    *unit = below < TICKET_BITS ? TICKET_BITS - below : 0;
+    raw_weights(f.raw, by, t);
+    if (!whole) {
+        const int lane = threadIdx.x % WARP;
+        float x[LANE_TOKENS];
+        raw_values(f.raw, x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (right >= 32 || !cut_keeps_branchless(law.kept, x[j], g * GROUP + lane_token<type>(true, lane, j))) t[j] = 0;
+    }
+    f.load(more, row, next);
+    if (!right) return true;
+    if (whole) return lane_shares<type>(t, right);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) t[j] >>= right & 31;
+    return true;
+}
+
+/* group_left of all groups in `todo`, which are whole and weighed by PLAIN references in both rows: lane i gets the sums of group
+ * base + 8 i, of which it has the maxima. The draft has tickets only in those in `both`. Numbers of
+ * tickets are compared in floats, which are within 2^-22 of them, products included, and exactly where that is too near. Groups of
+ * too many tickets are `unsure` afterwards. By one warp. Not a part of its caller,
+ * because that calls others, which would put most of this on the stack. */
+template <class type>
+static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int base, uint32_t todo, uint32_t both, float peaks, float draft_peaks) {
+    __builtin_assume(__isShared(job));
+    const left_job &k = *job;
+    uint64_t left_t = 0, left_s = 0;
+    const int lane = threadIdx.x % WARP;
+    group_flight<type> f, h;
+    uint32_t unsure = 0;
+    int now = __ffs(todo) - 1;
+    f.start(k.row, base + now * BLOCK_WARPS);
+    h.start(k.draft_row, base + now * BLOCK_WARPS);
+    while (todo) {
+        todo &= todo - 1;
+        const int next = __ffs(todo) - 1, g = base + now * BLOCK_WARPS, behind = base + next * BLOCK_WARPS;
+        uint32_t t[LANE_TOKENS], s[LANE_TOKENS] = {}, unit, draft_unit = 0;
+        const float peak = __shfl_sync(ALL_LANES, peaks, now), draft_peak = __shfl_sync(ALL_LANES, draft_peaks, now);
+        bool sure = lane_tickets<type>(f, k.row, k.target, k.target_scale, g, peak, todo, behind, t, &unit);
+        if (both >> now & 1) sure &= lane_tickets<type>(h, k.draft_row, k.own, k.own_scale, g, draft_peak, todo, behind, s, &draft_unit);
+        else h.load(todo, k.draft_row, behind);
+        const float ratio = float_of(bits_of(k.ratio) + ((draft_unit - unit) << 23));
+        const float over = ratio * (1.0f + 0x1p-20f), under = ratio * (1.0f - 0x1p-20f);
+        uint64_t sum_t = 0, sum_s = 0;
+        uint32_t near = 0; /* tokens that floats cannot tell */
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const float x = (float)t[j], y = (float)s[j];
+            const bool left = x > y * over;
+            if (!left & (x > y * under)) near |= 1u << j;
+            sum_t += left ? t[j] : 0;
+            sum_s += left ? s[j] : 0;
+        }
+        for (; near; near &= near - 1) { /* few lanes have any */
+            const uint32_t lowest = near & (0 - near);
+            uint32_t x = 0, y = 0;
+#pragma unroll
+            for (int j = 0; j < LANE_TOKENS; ++j) {
+                x = lowest == 1u << j ? t[j] : x;
+                y = lowest == 1u << j ? s[j] : y;
+            }
+            const bool left = odds_left(k.p.by, (uint64_t)x << unit, (uint64_t)y << draft_unit);
+            sum_t += left ? x : 0;
+            sum_s += left ? y : 0;
+        }
+        __syncwarp();
+        sum_t = group_sum(sum_t) << unit;
+        sum_s = group_sum(sum_s) << draft_unit;
+        if (lane == now) {
+            left_t = sum_t;
+            left_s = sum_s;
+        }
+        if (!__all_sync(ALL_LANES, sure)) unsure |= 1u << now;
+        now = next;
+    }
+    if (lane == 0) job->unsure[threadIdx.x / WARP] = unsure;
+    __syncwarp();
+    return make_ulonglong2(left_t, left_s);
+}
+
+template <class one, class other> struct same_type {
+    enum { YES = 0 };
+};
+template <class one> struct same_type<one, one> {
+    enum { YES = 1 };
+};
+
+/* ---- a block's groups ----------------------------------------------------------------------------------------------------- */
+
+/* What the records of a group say: whether it may have tickets, and how many if that is sure. */
+struct group_look {
+    float peak;
+    uint64_t tickets;
+    bool some;
+};
+__device__ __forceinline__ group_look group_look_at(const float *peak, const uint64_t *mass, const row_law &law, bool near, bool sure,
+                                                    const fast_scale &s, int g) {
+    group_look look = {peak_at(peak, law, g), sure ? __ldcg(mass + g) : 0, false};
+    look.some = look.peak >= law.kept.low && look.peak > MINUS_INF && (!near || look.peak >= s.best - s.by.drop);
+    if (sure) {
+        look.tickets = look.some ? fast_tickets(s, look.peak, look.tickets) : 0;
+        look.some = look.tickets != 0;
+    }
+    return look;
+}
+
+/* Leaves for groups [first, end) of a position, in mass of both rows, the sums of the tickets of tokens that have something left, and
+ * adds them to its totals. By all threads: a lane looks at the records of one group, a warp reads those of which they do not
+ * say all. */
+template <class type, class draft> static __device__ __noinline__ void left_over(left_job *job, left_item *item, int first, int end) {
+    __builtin_assume(__isShared(job));
+    const left_job &k = *job;
+    const int lane = threadIdx.x % WARP;
+    uint64_t total_t = 0, total_s = 0;
+#pragma unroll 1
+    for (int base = first + (int)threadIdx.x / WARP; base < end; base += WARP * BLOCK_WARPS) {
+        const int g = base + lane * BLOCK_WARPS;
+        group_look t = {MINUS_INF, 0, false}, s = t;
+        if (g < end) {
+            t = group_look_at(k.peak, k.mass, k.target, k.target_near, k.target_sure, k.target_scale, g);
+            if (!k.tokens) s = group_look_at(k.draft_peak, k.draft_mass, k.own, k.own_near, k.own_sure, k.own_scale, g);
+        }
+        const bool reads = t.some && (!k.target_sure || (k.tokens ? !group_without(k, g, &t.tickets) : s.some));
+        uint64_t left_t = reads ? 0 : t.tickets, left_s = 0;
+        uint32_t slow = __ballot_sync(ALL_LANES, reads);
+        if constexpr (same_type<type, draft>::YES) {
+            const bool plain = k.target_near && k.own_near && row_plain(k.row) && row_plain(k.draft_row);
+            const uint32_t fast = __ballot_sync(ALL_LANES, reads && plain && group_whole(k.row, g)), both = __ballot_sync(ALL_LANES, s.some);
+            slow &= ~fast;
+            if (fast) {
+                const ulonglong2 sums = groups_left_fast<type>(job, base, fast, both, t.peak, s.peak);
+                slow |= k.unsure[threadIdx.x / WARP];
+                if (fast >> lane & 1) {
+                    left_t = sums.x;
+                    left_s = sums.y;
+                }
+            }
+        }
+#pragma unroll 1
+        for (; slow; slow &= slow - 1) {
+            const int now = __ffs(slow) - 1;
+            const float peak = __shfl_sync(ALL_LANES, t.peak, now), draft_peak = __shfl_sync(ALL_LANES, s.peak, now);
+            const ulonglong2 sums = group_left<type, draft>(job, base + now * BLOCK_WARPS, peak, draft_peak);
+            if (lane == now) {
+                left_t = sums.x;
+                left_s = sums.y;
+            }
+        }
+        if (g < end) {
+            __stcg(k.mass + g, left_t);
+            if (k.draft_mass) __stcg(k.draft_mass + g, left_s);
+        }
+        total_t += left_t;
+        total_s += left_s;
+    }
+    total_t = warp_add_wide(total_t);
+    total_s = warp_add_wide(total_s);
+    if (lane == 0 && total_t) atomicAdd((unsigned long long *)&item->total_t, (unsigned long long)total_t);
+    if (lane == 0 && total_s) atomicAdd((unsigned long long *)&item->total_s, (unsigned long long)total_s);
+}
+
+/* ---- the token that is recovered --------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint64_t left_s(const left_job &k, int g) { return k.draft_mass ? __ldcg(k.draft_mass + g) : 0; }
+
+/* block_before of two sums. By all threads. */
+static __device__ __noinline__ ulonglong2 block_before_both(uint64_t x, uint64_t y, ulonglong2 of_warp[BLOCK_WARPS]) {
+    __builtin_assume(__isShared(of_warp));
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    uint64_t t = x, s = y;
+#pragma unroll
+    for (int step = 1; step < WARP; step <<= 1) {
+        const uint64_t more_t = __shfl_up_sync(ALL_LANES, t, step), more_s = __shfl_up_sync(ALL_LANES, s, step);
+        if (lane >= step) {
+            t += more_t;
+            s += more_s;
+        }
+    }
+    if (lane == WARP - 1) of_warp[warp] = make_ulonglong2(t, s);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < BLOCK_WARPS - 1; ++i) {
+        const ulonglong2 other = of_warp[i];
+        t += i < warp ? other.x : 0;
+        s += i < warp ? other.y : 0;
+    }
+    __syncthreads();
+    return make_ulonglong2(t - x, s - y);
+}
+
+/* The token that holds number `number` of what is left over. By all threads. */
+template <class type, class draft> static __device__ __noinline__ int32_t left_holder(left_job *job, wide number) {
+    __builtin_assume(__isShared(job));
+    left_job &k = *job;
+    const int first = (int)((int64_t)k.groups * threadIdx.x / BLOCK_THREADS);
+    const int end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
+    const position_pair &p = k.p;
+    uint64_t t = 0, s = 0;
+#pragma unroll 1
+    for (int g = first; g < end; g += 2) { /* two at a time: loads wait for each other's sums otherwise */
+        const bool two = g + 1 < end;
+        const uint64_t more_t = two ? __ldcg(k.mass + g + 1) : 0, more_s = two ? left_s(k, g + 1) : 0;
+        t += __ldcg(k.mass + g) + more_t;
+        s += left_s(k, g) + more_s;
+    }
+    if (threadIdx.x == 0) { /* logits that change under the kernel may leave a number without a holder */
+        k.token = RULE_NO_TOKEN;
+        k.group = 0;
+        k.rest = wide_of(0);
+    }
+    ulonglong2 lower = block_before_both(t, s, k.of_warp);
+    wide before = odds_sum(p.by, lower.x, lower.y);
+    if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) {
+        wide rest = wide_subtract(number, before);
+        int g = first;
+        for (; g < end - 1; ++g) {
+            const wide held = odds_sum(p.by, __ldcg(k.mass + g), left_s(k, g));
+            if (wide_less(rest, held)) break;
+            rest = wide_subtract(rest, held);
+        }
+        k.group = g;
+        k.rest = rest;
+    }
+    __syncthreads();
+    const int g = k.group;
+    number = k.rest;
+    t = block_tickets<type>(k.row, k.target, peak_at(k.peak, k.target, g), g, &k.block);
+    s = 0;
+    if (!k.tokens) s = block_tickets<draft>(k.draft_row, k.own, peak_at(k.draft_peak, k.own, g), g, &k.block);
+    const int32_t id = g * GROUP + (int)threadIdx.x;
+    bool left = odds_left(p.by, t, s);
+    for (int i = 0; k.tokens && i < k.w.count; ++i) {
+        if (p.draft >= 0 ? id == k.own.token : follows(k.w.parent, i, p.node) && k.w.token[i] == id) left = false;
+    }
+    t = left ? t : 0;
+    s = left ? s : 0;
+    lower = block_before_both(t, s, k.of_warp);
+    before = odds_sum(p.by, lower.x, lower.y);
+    if (left && !wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) k.token = id;
+    __syncthreads();
+    return k.token;
+}
+
+/* The token that replaces a rejected draft, where what is left over is known. By all threads. */
+template <class type, class draft> __device__ __forceinline__ int32_t recover(const verify_args &a, left_job &k, const left_item *item) {
+    philox_pair bits = philox_step(a.seed[k.w.slot], a.position[k.w.slot], STREAM_RECOVER, (uint32_t)k.item.depth);
+    if (a.recover_bits) bits.low = a.recover_bits[2 * k.w.request], bits.high = a.recover_bits[2 * k.w.request + 1];
+    const wide total = odds_sum(k.p.by, __ldcg(&item->total_t), __ldcg(&item->total_s));
+    if (wide_is_zero(total)) return k.target.token;
+    return left_holder<type, draft>(&k, wide_share(total, bits.high, bits.low));
+}
+
+/* ---- items ------------------------------------------------------------------------------------------------------------------ */
+
+__device__ __forceinline__ odds item_odds(const left_item &item, uint64_t mass_p, uint64_t mass_q) {
+    return item.weight ? block_odds(item.weight, mass_p, mass_q) : odds_make(mass_p, mass_q);
+}
+
+template <class item> __device__ __forceinline__ void block_copy(item *to, const item *from) {
+    static_assert(sizeof(item) % 4 == 0 && sizeof(item) / 4 <= BLOCK_THREADS / 2, "a word a thread");
+    const int i = threadIdx.x % (BLOCK_THREADS / 2);
+    if (i < (int)(sizeof(item) / 4)) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+}
+
+/* Brings together what is known of a position. By all threads. */
+template <class type, class draft> __device__ __forceinline__ void job_find(const verify_args &a, const left_item *item, left_job *k) {
+    __syncthreads(); /* the one before is done with */
+    if (threadIdx.x < BLOCK_THREADS / 2) block_copy(&k->item, item);
+    __syncthreads();
+    const int64_t row = k->item.first + k->item.request + k->item.node + 1;
+    const int64_t own = a.draft_data ? a.rows + k->item.first + k->item.node + 1 : -1;
+    if (threadIdx.x < BLOCK_THREADS / 2) block_copy(&k->target, a.law + row);
+    else if (own >= 0) block_copy(&k->own, a.law + own);
+    if (threadIdx.x == 0) {
+        k->w.request = k->item.request;
+        k->w.first = k->item.first;
+        k->w.count = k->item.drafts;
+        walk_find(a, &k->w);
+        k->p.row = row;
+        k->p.draft = own;
+        k->p.node = k->item.node;
+        k->groups = a.groups;
+        k->peak = a.peak + row * a.groups * PIECES;
+        k->mass = a.mass + row * a.groups;
+        k->draft_peak = own < 0 ? nullptr : a.peak + own * a.groups * PIECES;
+        k->draft_mass = own < 0 ? nullptr : a.mass + own * a.groups;
+    }
+    __syncthreads();
+    const bool tokens = own < 0 || k->own.greedy;
+    if (threadIdx.x == 0) {
+        k->p.by = item_odds(k->item, k->target.mass, own >= 0 ? k->own.mass : 1);
+        const double ratio = wide_near(k->p.by.down) / wide_near(k->p.by.up);
+        k->ratio = (float)fmin(fmax(ratio, 0x1p-90), 0x1p90); /* beyond, one ticket is more, or less, than all of the other */
+    } else if (threadIdx.x == WARP) {
+        device_row one = row_judged<type>(a, k->item.request, row), other = tokens ? one : row_judged<draft>(a, k->item.request, own);
+        /* A lane must hold the same tokens of both. */
+        one.aligned = other.aligned = one.aligned && other.aligned && (tokens || (int)type::BYTES == (int)draft::BYTES);
+        k->row = one;
+        k->draft_row = other;
+        k->tokens = tokens;
+    } else if (threadIdx.x == 2 * WARP) {
+        k->target_near = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && !k->target.kept.capped;
+        k->own_near = !tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && !k->own.kept.capped;
+        k->target_sure = k->target_near && k->target.whole && !k->target.pieces; /* records are sums of the weights that are drawn from */
+        k->own_sure = k->own_near && k->own.whole && !k->own.pieces;
+    }
+    __syncthreads();
+}
+
+/* Ends a request of which all is known that is left over. By all threads. */
+template <class type, class draft> __device__ __forceinline__ void request_end(const verify_args &a, left_item *first, left_job *k) {
+    int length = 0;
+    for (int i = 1; i < k->item.all; ++i) { /* block verification: the longest that is accepted */
+        const left_item &item = first[i];
+        const uint64_t mass_p = k->w.law[i].mass, mass_q = k->w.draft_law ? k->w.draft_law[i].mass : 1;
+        const wide left = odds_sum(item_odds(item, mass_p, mass_q), __ldcg(&item.total_t), __ldcg(&item.total_s));
+        if (block_accepts(accept_bits(a, k->w, i - 1, i), item.weight, left, mass_p, mass_q)) length = i;
+    }
+    left_item *item = first + length;
+    if (length != k->item.before) job_find<type, draft>(a, item, k);
+    const int32_t token = recover<type, draft>(a, *k, item);
+    if (threadIdx.x >= WARP) return;
+    if (k->item.weight) emit_drafts(a, k->w, length - 1, length); /* else the walk has */
+    emit_last(a, k->w, k->item.depth, token, k->item.node + 1, k->item.flags);
+}
+
+/* Tells that a block has left its part of what is left over. The last to tell ends the request. */
+__device__ __forceinline__ bool groups_arrive(const verify_args &a, left_item *first, int count, left_job *k) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const uint64_t more = (uint64_t)count;
+        k->last = count_arrived(&first->done, more) + more == (uint64_t)a.groups * (uint64_t)k->item.all;
+    }
+    __syncthreads();
+    return k->last;
+}
+
+/* Makes the counters of requests ready for the next call. Where not all rows of one arrived, because the offsets are not those of this
+ * batch, says what can be said without touching a row that may not be its own. A thread for each. */
+__device__ __forceinline__ void requests_check(const verify_args &a) {
+    const int64_t r = blockIdx.x * (int64_t)BLOCK_THREADS + threadIdx.x;
+    if (r >= a.requests) return;
+    const bool walked = __ldcg(a.arrived + r) == REQUEST_WALKED;
+    a.arrived[r] = 0;
+    if (walked) return;
+    int64_t first, count;
+    a.accepted[r] = 0;
+    if (a.last) a.last[r] = RULE_NO_TOKEN;
+    if (!request_range(a, r, &first, &count)) return;
+    for (int64_t i = 0; i <= count; ++i) {
+        a.out[first + r + i] = RULE_NO_TOKEN;
+        if (a.path) a.path[first + r + i] = -1;
+        if (a.row_flags) a.row_flags[first + r + i] = i ? 0 : RAFFLE_ROW_ARGUMENT;
+#if CUT_MORE
+        if (a.has_report) a.told[first + r + i] = {-1, RULE_NO_TOKEN};
+#endif
+    }
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------------------------------- */
+
+enum { LEFTS_PER_SM = 3 };
+template <class type, class draft>
+__global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kernel(const __grid_constant__ verify_args a) {
+    __shared__ left_job k;
+    /* 0 also if all are done with already, and then this block has no part in them. */
+    const uint32_t listed = __ldcg(&a.queue->listed);
+    requests_check(a);
+    const int64_t all = listed * (int64_t)a.groups;
+    const int64_t part = max((int64_t)BLOCK_WARPS, divided(all + gridDim.x - 1, gridDim.x));
+    const int64_t end = min(all, (blockIdx.x + 1) * part);
+    for (int64_t at = blockIdx.x * part; at < end;) {
+        const int64_t index = divided(at, a.groups);
+        const int first = (int)(at - index * a.groups), count = (int)min(end - at, (int64_t)(a.groups - first));
+        left_item *item = a.left + index;
+        job_find<type, draft>(a, item, &k);
+        left_over<type, draft>(&k, item, first, first + count);
+        left_item *head = item - k.item.before;
+        if (groups_arrive(a, head, count, &k)) {
+            request_end<type, draft>(a, head, &k);
+            if (threadIdx.x == 0 && atomicAdd(&a.queue->finished, (uint32_t)k.item.all) + k.item.all == listed) {
+                a.queue->listed = 0;
+                a.queue->finished = 0;
+            }
+        }
+        at += count;
+    }
+}
+
+/* ---- the launches, on the host ----------------------------------------------------------------------------------------- */
+
+/* Both kernels. The first knows rows as `target` and `own`, of which it wants to know more; a block of it reads at most `most`
+ * groups. */
+template <class target, class own, class type, class draft>
+static cudaError_t verify_start(verify_args *a, int32_t most, int processors, cudaStream_t stream) {
+    const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0);
+    void *parameters[] = {a};
+    const dim3 grid = parts_grid(rows, a->groups, most, processors, &a->part);
+    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<target, own>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    if (code != cudaSuccess) return code;
+    /* As many blocks as the GPU holds at once, where a token may have to be recovered; and a thread for every request. */
+    const bool recovers = a->method == RAFFLE_REJECTION || a->method == RAFFLE_BLOCK;
+    const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS, blocks = recovers ? processors * LEFTS_PER_SM : 1;
+    const dim3 lefts((unsigned)(blocks > least ? blocks : least));
+    return cudaLaunchKernel(verify_left_kernel<type, draft>, lefts, dim3(BLOCK_THREADS), parameters, 0, stream);
+}
+
+#endif
