@@ -140,6 +140,7 @@ static float row_cap(const work *k, float high) {
     const cpu_scratch *s = k->scratch;
     float best = MINUS_INF;
     state_clear(k->state);
+    k->state->fine = 0;
     for (int64_t g = 0; g < s->groups; ++g) {
         if (s->peak[g] > high) s->peak[g] = group_most(k->row, g, high, k->kind);
         best = s->peak[g] > best ? s->peak[g] : best;

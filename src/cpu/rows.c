@@ -274,7 +274,10 @@ typedef struct row_state {
     int weighed;  /* whether mass[] holds weights */
     float c, c_low;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
+    int fine;      /* whether part[] holds the largest logits of parts */
 } row_state;
+
+enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if tokens are to be listed */
 
 static void state_clear(row_state *state) { state->list.complete = state->weighed = 0; }
 
@@ -375,6 +378,7 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     work k = {set, row, s, &state, MINUS_INF, set->kind};
     state_clear(&state);
     const scale all = scale_first(row);
+    state.fine = all.flat && s->groups <= FINE_GROUPS && !rules_make(&row->params).greedy;
     k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
     answer a = row_answer(&k, &row->params, k.best);
     if (nan) a.row_flags |= RULE_ROW_NAN;
@@ -387,6 +391,7 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     row_state state;
     work k = {set, row, s, &state, peaks_largest(s->peak, s->groups), set->kind};
     state_clear(&state);
+    state.fine = 0;
     const weighing draw = weighing_make(row->params.temperature, k.best);
     const cut c = cut_of(a);
     if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */

@@ -16,13 +16,16 @@ typedef struct cpu_row {
 
 enum { PEAK_PAD = RAFFLE_WORKSPACE_ALIGN / 4 }; /* the blocks of a workspace are padded to this many floats */
 
+enum { CPU_PARTS = 4 }; /* of a group */
+
 enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for those who do not include it */
 
 /* Workspace of one call, cut out by scratch_carve:
- *   | peak [groups] | exponent, low, size [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] |
+ *   | peak [groups] | part [4 groups] | exponent, low, size [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] |
  *   | draft_peak [groups] | left_t [groups] | left_s [groups] | draft_exponent, draft_low, draft_size [groups] | */
 typedef struct cpu_scratch {
     float *peak;     /* largest logit of each group, and -inf up to a multiple of PEAK_PAD */
+    float *part;     /* largest logit of each quarter of a group, where a row was only read, and not weighed, at first */
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
     uint32_t *low;     /* weighed when it was first read */
     float *size;

@@ -19,6 +19,7 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     s->groups = (vocab + CPU_GROUP - 1) / CPU_GROUP;
     s->list_max = vocab / 8 > LIST_LEAST ? vocab / 8 : LIST_LEAST;
     s->peak = raffle_carve(memory, &used, s->groups, sizeof *s->peak);
+    s->part = raffle_carve(memory, &used, s->groups * CPU_PARTS, sizeof *s->part);
     s->exponent = raffle_carve(memory, &used, s->groups, sizeof *s->exponent);
     s->low = raffle_carve(memory, &used, s->groups, sizeof *s->low);
     s->size = raffle_carve(memory, &used, s->groups, sizeof *s->size);
