@@ -133,6 +133,7 @@ RAFFLE_FN void row_list_fine(const cpu_row *row, const cpu_scratch *s, listing *
 RAFFLE_FN void row_extent(const cpu_row *row, const cpu_scratch *s, listing *l, int kind) {
     vf lows = v_set(l->low), highs = v_set(l->high), negated = v_set(MINUS_INF), most = negated;
     for (int64_t g = 0; g < s->groups; ++g) {
+        if (!(s->peak[g] > l->low)) continue;
         for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
             vf x = read_group(row, i, 0, kind);
             vm in = v_without(v_gt(x, lows), v_gt(x, highs));
@@ -272,3 +273,28 @@ DEFINE_LOOPS(probs_bf16, READ_PROBS | READ_BF16)
 DEFINE_LOOPS(probs_allow_f32, READ_PROBS | READ_F32 | READ_ALLOW)
 DEFINE_LOOPS(probs_allow_f16, READ_PROBS | READ_F16 | READ_ALLOW)
 DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
+
+/* The same for a row with a patch: first make what they are going to read. */
+#define DEFINE_PATCHED(type, name, least, parameters, ...)                                                             \
+    static type patched_##name parameters {                                                                            \
+        row_make_from(k->row, k->scratch, least);                                                                      \
+        return plain_f32.name(__VA_ARGS__);                                                                            \
+    }
+DEFINE_PATCHED(listing, list, cut_above(low).low, (const work *k, const weighing *w, float low, float high), k, w, low, high)
+DEFINE_PATCHED(listing, sketch, MINUS_INF, (const work *k, const weighing *w), k, w)
+DEFINE_PATCHED(uint64_t, weigh, MINUS_INF, (const work *k, const weighing *w), k, w)
+DEFINE_PATCHED(uint64_t, weigh_kept, c.low, (const work *k, const weighing *w, cut c), k, w, c)
+DEFINE_PATCHED(int32_t, tie, value, (const work *k, float value, uint64_t count), k, value, count)
+DEFINE_PATCHED(int32_t, draw_group, whole ? MINUS_INF : c.low, (const work *k, const weighing *w, cut c, int whole, uint64_t ticket),
+               k, w, c, whole, ticket)
+DEFINE_PATCHED(float, least, low, (const work *k, float low), k, low)
+DEFINE_PATCHED(float, most, MINUS_INF, (const work *k, float high), k, high)
+DEFINE_PATCHED(uint64_t, count, c.low, (const work *k, cut c), k, c)
+DEFINE_PATCHED(moments, moments_of, MINUS_INF, (const work *k, float best, double scale), k, best, scale)
+DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, float temperature, cut c, uint64_t *mass), k, w,
+               temperature, c, mass)
+DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
+DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
+static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, patched_weigh, patched_weigh_kept, peak_bound,
+                              patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group, patched_least,
+                              patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius, patched_cap};

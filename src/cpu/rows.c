@@ -379,10 +379,25 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     state_clear(&state);
     const scale all = scale_first(row);
     state.fine = all.flat && s->groups <= FINE_GROUPS && !rules_make(&row->params).greedy;
-    k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
+    if (row->patch) { /* read already */
+        state.fine = 0;
+        nan = row->patch->nan;
+        k.loops = &patched;
+        k.best = peaks_largest(s->peak, s->groups);
+    } else {
+        k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
+    }
     answer a = row_answer(&k, &row->params, k.best);
     if (nan) a.row_flags |= RULE_ROW_NAN;
     return a;
+}
+
+static int row_reads_few(const cpu_row *row) { return scale_first(row).flat && row->params.temperature != LINEAR_TEMPERATURE; }
+
+static float row_scan_alone(const loops *set, const cpu_row *row, const cpu_scratch *s, int *nan) {
+    row_state state = {.fine = 0};
+    const work k = {set, row, s, &state, MINUS_INF, set->kind};
+    return set->scan(&k, nan);
 }
 
 /* Another draw from a row that was sampled last, with the same scratch; the row has other chance, nothing else.
@@ -408,6 +423,9 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     static answer sample_##dtype(const cpu_row *row, const cpu_scratch *s) {                                           \
         return row_sample(loops_##dtype(row), row, s);                                                                 \
     }                                                                                                                  \
+    static float scan_##dtype(const cpu_row *row, const cpu_scratch *s, int *nan) {                                    \
+        return row_scan_alone(loops_##dtype(row), row, s, nan);                                                        \
+    }                                                                                                                  \
     static int32_t draw_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a, int *weighed) {             \
         return row_draw_again(loops_##dtype(row), row, s, a, weighed);                                                 \
     }
@@ -426,6 +444,11 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     {tickets_f32, tickets_f16, tickets_bf16},
     left_over,
     {copy_f32, copy_f16, copy_bf16},
+    {scan_f32, scan_f16, scan_bf16},
+    row_reads_few,
+    {make_f32, make_f16, make_bf16},
+    row_make_from,
+    row_refresh,
     row_weighed,
     group_read,
     row_entropy,

@@ -52,6 +52,7 @@ static void row_fill(cpu_row *r, const raffle_plan *plan, const raffle_logits *l
     row_params *to = &r->params;
     r->logits = (const char *)logits->data + from * logits->row_stride * bytes;
     r->allow = p->allow ? p->allow + row * p->allow_stride : NULL;
+    r->patch = NULL;
     r->weigh_at = 0.0f;
     to->vocab = plan->desc.vocab;
     to->temperature = p->temperature ? p->temperature[slot] : unset;
@@ -136,6 +137,8 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     fpenv caller = fpenv_enter();
     raffle_status status = raffle_check_call_rows(call, error);
+    cpu_patch patch;
+    said_chains said;
     cpu_row rows[2], unedited; /* rows: this one and the one before it, by turns */
     answer told;
     int known = 0, weighed = 0; /* known: the scratch and `told` are those of the row before */
@@ -148,7 +151,10 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         if (params->extra) {
             unedited = *row;
             raw = &unedited;
-            dtype = raffle_row_prepare(plan, call, slot, no_tail, &edits, row);
+            const int weighed_too = call->result.report && call->report.point == RAFFLE_TEMPERED; /* then all groups are read */
+            if (raffle_edits(&params->extra[slot]) && !weighed_too &&
+                raffle_prepare_patch(call, table, dtype, slot, &edits, &scratch, &patch, &said, row)) dtype = RAFFLE_F32;
+            else dtype = raffle_row_prepare(plan, call, slot, no_tail, &edits, row);
         }
         if (call->result.report) raffle_report_expect(&call->report, raw, row);
         if (!known || !same_but_for_chance(row, &rows[~i & 1])) {
