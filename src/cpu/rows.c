@@ -3,7 +3,7 @@
  *
  * The row is read once to learn the largest logit of every group of 256 tokens. After that only groups
  * whose maximum says that they can matter are read again: one for greedy, some for top-k, min-p and a
- * narrow top-p, all for an unfiltered draw. */
+ * narrow top-p, all for an unfiltered draw. Short rows are read for the maxima of parts of 64, if tokens will be listed. */
 #include "rows.h"
 
 #include <limits.h>
