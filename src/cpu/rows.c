@@ -3,7 +3,7 @@
  *
  * The row is read once to learn the largest logit of every group of 256 tokens. After that only groups
  * whose maximum says that they can matter are read again: one for greedy, some for top-k, min-p and a
- * narrow top-p, all for an unfiltered draw. Short rows are read for the maxima of parts of 64, if tokens will be listed. */
+ * narrow top-p, all for an unfiltered draw. Short rows with top-k are read for the maxima of parts of 64. */
 #include "rows.h"
 
 #include <limits.h>
@@ -277,7 +277,7 @@ typedef struct row_state {
     int fine;      /* whether part[] holds the largest logits of parts */
 } row_state;
 
-enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if tokens are to be listed */
+enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if top-k is to list tokens */
 
 static void state_clear(row_state *state) { state->list.complete = state->weighed = 0; }
 
@@ -378,7 +378,8 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     work k = {set, row, s, &state, MINUS_INF, set->kind};
     state_clear(&state);
     const scale all = scale_first(row);
-    state.fine = all.flat && s->groups <= FINE_GROUPS && !rules_make(&row->params).greedy;
+    const rules r = rules_make(&row->params);
+    state.fine = all.flat && s->groups <= FINE_GROUPS && r.top_k && !r.greedy;
     if (row->patch) { /* read already */
         state.fine = 0;
         nan = row->patch->nan;
