@@ -29,7 +29,7 @@ size_t edit_carve(edit_scratch *s, const raffle_plan_desc *desc, void *memory) {
     s->head = raffle_carve(memory, &used, groups, sizeof *s->head);
     s->made = raffle_carve(memory, &used, groups, sizeof *s->made);
     s->edit_max = desc->vocab / EDIT_SHARE;
-    s->edit = raffle_carve(memory, &used, s->edit_max, sizeof *s->edit);
+    s->edit = raffle_carve(memory, &used, s->edit_max + 1, sizeof *s->edit); /* one more, for what has no room */
     if (!desc->history_max) return used;
     s->count_max = desc->history_max + TAIL_MAX;
     s->entry = raffle_carve(memory, &used, s->count_max, sizeof *s->entry);
@@ -122,7 +122,7 @@ static inline float logit_at(const char *logits, int dtype, int32_t id) {
     return dtype == RAFFLE_F16 ? float_of_f16(half) : float_of_bf16(half);
 }
 
-/* A token's logit in a patch, to be edited. Where there is no room left, the last one is used again: count tells. */
+/* A token's logit in a patch, to be edited. Where there is no room left, it goes behind the others: count tells. */
 static inline float *patch_at(cpu_patch *p, int32_t id) {
     uint32_t *word = &p->edited[(uint32_t)id / 32], bit = 1u << (uint32_t)id % 32;
     int32_t *head = &p->head[(uint32_t)id / CPU_GROUP];
@@ -131,7 +131,7 @@ static inline float *patch_at(cpu_patch *p, int32_t id) {
         while (p->edit[n].id != id) n = p->edit[n].next;
         return &p->edit[n].x;
     }
-    if (p->count >= p->room) return p->count = p->room + 1, &p->edit[0].x;
+    if (p->count >= p->room) return p->count = p->room + 1, &p->edit[p->room].x;
     cpu_edit *e = &p->edit[p->count];
     const int masked = p->from.allow && !bit_of(p->from.allow, id);
     e->x = e->raw = masked ? MINUS_INF : logit_at(p->from.logits, p->dtype, id);
@@ -331,7 +331,8 @@ int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, in
     chains->by = penalising_make(e);
     if (penalises && !only_lowers(&chains->by.by)) return 0;
     if (e->dry_multiplier != 0.0f || e->bias_count + e->banned_count > s->edit_max || !table->reads_few(row)) return 0;
-    const cpu_patch made = {*row, dtype, 0, s->row, s->made, s->head, s->edited, s->edit, 0, s->edit_max, table->make[dtype], NULL, NULL};
+    const cpu_patch made = {.from = *row, .dtype = dtype, .to = s->row, .made = s->made, .head = s->head, .edited = s->edited,
+                            .edit = s->edit, .room = s->edit_max, .make = table->make[dtype]};
     *patch = made;
     if (e->allowed_count) {
         mask_make(e, row->allow, row->params.vocab, s->mask);

@@ -8,7 +8,8 @@
 #include "rows.h"
 
 /* Workspace of a plan with RAFFLE_PLAN_EXTRA, behind that of every plan:
- *   | row [vocab] | draft_row [vocab] | mask, edited [words] | head, made [groups] | edit [edit_max] | entry, said_next [count_max] | said_head [groups] | index [index_max] | joined [history_max + TAIL_MAX] |
+ *   | row [vocab] | draft_row [vocab] | mask, edited [words] | head, made [groups] | edit [edit_max + 1] |
+ *   | entry, said_next [count_max] | said_head [groups] | index [index_max] | joined [history_max + TAIL_MAX] |
  * the last five only with a history_max. */
 typedef struct edit_scratch {
     float *row, *draft_row; /* draft_row: raffle_verify edits a target row and a draft's */

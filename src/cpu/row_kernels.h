@@ -115,7 +115,8 @@ RAFFLE_FN void row_list_fine(const cpu_row *row, const cpu_scratch *s, listing *
         if (__builtin_popcountll(above) > MANY) {
             for (int j = 0; above; j += V_LANES, above = above >> (V_LANES - 1) >> 1) {
                 int64_t at = listed < l->room ? listed : l->room;
-                listed += v_pack(s->list_x + at, s->list_id + at, read_group(row, first + j, 0, kind), first + j, v_mask((uint32_t)above));
+                vf x = read_group(row, first + j, 0, kind);
+                listed += v_pack(s->list_x + at, s->list_id + at, x, first + j, v_mask((uint32_t)above));
             }
         }
         for (; above; above &= above - 1) {

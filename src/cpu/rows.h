@@ -32,7 +32,7 @@ typedef struct cpu_patch {
     uint8_t *made;    /* [groups] says so */
     int32_t *head;    /* [groups] the first edit of each group, or -1 */
     uint32_t *edited; /* [(vocab + 31) / 32] whether a token has an edit */
-    cpu_edit *edit;   /* [room] */
+    cpu_edit *edit;   /* [room + 1], the last for those that find no room */
     int64_t count, room;
     void (*make)(const struct cpu_patch *patch, int64_t g); /* group g */
     void (*finish)(const struct cpu_patch *patch, int64_t g); /* NULL, or what make calls at its end: penalties */
@@ -46,7 +46,8 @@ enum { CPU_PARTS = 4 }; /* of a group */
 enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for those who do not include it */
 
 /* Workspace of one call, cut out by scratch_carve:
- *   | peak [groups] | part [4 groups] | exponent, low, size [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] |
+ *   | peak [groups] | part [4 groups] | exponent, low, size [groups] | mass [groups] |
+ *   | list_t [list_max] | list_x [list_max] | list_id [list_max] |
  *   | draft_peak [groups] | left_t [groups] | left_s [groups] | draft_exponent, draft_low, draft_size [groups] | */
 typedef struct cpu_scratch {
     float *peak;     /* largest logit of each group, and -inf up to a multiple of PEAK_PAD */
