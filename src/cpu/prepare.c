@@ -160,19 +160,6 @@ static void ban_ngrams(const editor *d, int32_t n, const said *h) {
         if (ends_with(h->token, h->length, h->token + i, n - 1)) *at(d, h->token[i + n - 1]) = MINUS_INF;
 }
 
-static inline float either(int first, float a, float b) {
-    const uint32_t mask = 0u - (uint32_t)(first != 0);
-    return float_of((bits_of(a) & mask) | (bits_of(b) & ~mask));
-}
-
-/* edit_penalise, bit for bit, without its branches: the signs of logits are as good as random. */
-static inline float penalised(float x, const penalties *p, int seen, uint32_t count) {
-    float y = either(seen && p->repetition != 1.0f, either(x > 0.0f, x / p->repetition, x * p->repetition), x);
-    y = either(count && p->frequency != 0.0f, y - (float)count * p->frequency, y);
-    y = either(count && p->presence != 0.0f, y - p->presence, y);
-    return either(edit_out(x), x, y);
-}
-
 static penalising penalising_make(const raffle_extra *e) {
     const penalising p = {{e->repetition == 0.0f ? 1.0f : e->repetition, e->frequency, e->presence},
                           (e->flags & RAFFLE_REPETITION_OUTPUT) != 0, (e->flags & RAFFLE_COUNT_PROMPT) != 0};
@@ -181,7 +168,7 @@ static penalising penalising_make(const raffle_extra *e) {
 
 static inline float penalised_by(const penalising *p, uint64_t entry, float x) {
     const uint32_t out = entry_output(entry), in = entry_prompt(entry);
-    return penalised(x, &p->by, (out != 0) | ((in != 0) & !p->output), out + (p->prompt ? in : 0));
+    return edit_penalise(x, &p->by, out || (in && !p->output), out + (p->prompt ? in : 0));
 }
 
 static void penalise(const editor *d, const penalising *p, const said *h) {
