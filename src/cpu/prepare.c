@@ -5,8 +5,11 @@
 #include "args.h"
 #include "edit.h"
 #include "extra_rules.h"
+#include "half.h"
 
 /* ---- workspace ------------------------------------------------------------------------------------- */
+
+enum { EDIT_SHARE = 128 }; /* a patch is for rows of which less than one token in so many is edited */
 
 static int64_t power_from(int64_t least) {
     int64_t power = 16;
@@ -21,9 +24,17 @@ size_t edit_carve(edit_scratch *s, const raffle_plan_desc *desc, void *memory) {
     s->row = raffle_carve(memory, &used, desc->vocab, sizeof *s->row);
     s->draft_row = raffle_carve(memory, &used, desc->vocab, sizeof *s->draft_row);
     s->mask = raffle_carve(memory, &used, (desc->vocab + 31) / 32, sizeof *s->mask);
+    const int64_t groups = (desc->vocab + CPU_GROUP - 1) / CPU_GROUP;
+    s->edited = raffle_carve(memory, &used, (desc->vocab + 31) / 32, sizeof *s->edited);
+    s->head = raffle_carve(memory, &used, groups, sizeof *s->head);
+    s->made = raffle_carve(memory, &used, groups, sizeof *s->made);
+    s->edit_max = desc->vocab / EDIT_SHARE;
+    s->edit = raffle_carve(memory, &used, s->edit_max + 1, sizeof *s->edit); /* one more, for what has no room */
     if (!desc->history_max) return used;
     s->count_max = desc->history_max + TAIL_MAX;
     s->entry = raffle_carve(memory, &used, s->count_max, sizeof *s->entry);
+    s->said_next = raffle_carve(memory, &used, s->count_max, sizeof *s->said_next);
+    s->said_head = raffle_carve(memory, &used, groups, sizeof *s->said_head);
     s->index = raffle_carve(memory, &used, power_from(2 * s->count_max), sizeof *s->index);
     s->joined = raffle_carve(memory, &used, s->count_max, sizeof *s->joined);
     return used;
@@ -91,35 +102,93 @@ static void said_count(said *all, int32_t window, int tailed, const edit_scratch
 
 /* ---- edits ------------------------------------------------------------------------------------------- */
 
-static void ban(float *x, const int32_t *ids, int32_t count) {
-    for (int32_t i = 0; i < count; ++i) x[ids[i]] = MINUS_INF;
+/* Where the logits to edit are: a whole row, or a patch. */
+typedef struct editor {
+    float *x;         /* [vocab], or NULL */
+    cpu_patch *patch;
+} editor;
+
+static inline int bit_of(const uint32_t *bits, int32_t id) { return bits[(uint32_t)id / 32] >> (uint32_t)id % 32 & 1; }
+
+/* A token of the caller's row. */
+static inline float logit_at(const char *logits, int dtype, int32_t id) {
+    uint16_t half;
+    float x;
+    if (dtype == RAFFLE_F32) {
+        memcpy(&x, logits + (int64_t)id * 4, sizeof x);
+        return x;
+    }
+    memcpy(&half, logits + (int64_t)id * 2, sizeof half);
+    return dtype == RAFFLE_F16 ? float_of_f16(half) : float_of_bf16(half);
+}
+
+/* A token's logit in a patch, to be edited. Where there is no room left, it goes behind the others: count tells. */
+static inline float *patch_at(cpu_patch *p, int32_t id) {
+    uint32_t *word = &p->edited[(uint32_t)id / 32], bit = 1u << (uint32_t)id % 32;
+    int32_t *head = &p->head[(uint32_t)id / CPU_GROUP];
+    if (*word & bit) {
+        int32_t n = *head;
+        while (p->edit[n].id != id) n = p->edit[n].next;
+        return &p->edit[n].x;
+    }
+    if (p->count >= p->room) return p->count = p->room + 1, &p->edit[p->room].x;
+    cpu_edit *e = &p->edit[p->count];
+    const int masked = p->from.allow && !bit_of(p->from.allow, id);
+    e->x = e->raw = masked ? MINUS_INF : logit_at(p->from.logits, p->dtype, id);
+    e->id = id;
+    e->next = *head;
+    *head = (int32_t)p->count++;
+    *word |= bit;
+    return &e->x;
+}
+
+static inline float *at(const editor *d, int32_t id) { return d->x ? d->x + id : patch_at(d->patch, id); }
+
+static void ban(const editor *d, const int32_t *ids, int32_t count) {
+    for (int32_t i = 0; i < count; ++i) *at(d, ids[i]) = MINUS_INF;
 }
 
 /* The last token of each sequence whose other tokens end the history. */
-static void ban_words(float *x, const raffle_extra *e, const said *h) {
+static void ban_words(const editor *d, const raffle_extra *e, const said *h) {
     for (int32_t i = 0; i < e->bad_words_count; ++i)
-        if (e->bad_words[i] < 0 && word_ready(e->bad_words, i, h->token, h->length)) x[e->bad_words[i - 1]] = MINUS_INF;
+        if (e->bad_words[i] < 0 && word_ready(e->bad_words, i, h->token, h->length)) *at(d, e->bad_words[i - 1]) = MINUS_INF;
 }
 
 /* Whatever followed the last n - 1 tokens when they were said before. */
-static void ban_ngrams(float *x, int32_t n, const said *h) {
+static void ban_ngrams(const editor *d, int32_t n, const said *h) {
     for (int32_t i = 0; i <= h->length - n; ++i) /* n tokens fit */
-        if (ends_with(h->token, h->length, h->token + i, n - 1)) x[h->token[i + n - 1]] = MINUS_INF;
+        if (ends_with(h->token, h->length, h->token + i, n - 1)) *at(d, h->token[i + n - 1]) = MINUS_INF;
 }
 
-static void penalise(float *x, const raffle_extra *e, const said *h) {
-    const penalties p = {e->repetition == 0.0f ? 1.0f : e->repetition, e->frequency, e->presence};
-    const int output = (e->flags & RAFFLE_REPETITION_OUTPUT) != 0, prompt = (e->flags & RAFFLE_COUNT_PROMPT) != 0;
+static penalising penalising_make(const raffle_extra *e) {
+    const penalising p = {{e->repetition == 0.0f ? 1.0f : e->repetition, e->frequency, e->presence},
+                          (e->flags & RAFFLE_REPETITION_OUTPUT) != 0, (e->flags & RAFFLE_COUNT_PROMPT) != 0};
+    return p;
+}
+
+static inline float penalised_by(const penalising *p, uint64_t entry, float x) {
+    const uint32_t out = entry_output(entry), in = entry_prompt(entry);
+    return edit_penalise(x, &p->by, out || (in && !p->output), out + (p->prompt ? in : 0));
+}
+
+static void penalise(const editor *d, const penalising *p, const said *h) {
     for (int32_t i = 0; i < h->entries; ++i) {
-        uint64_t entry = h->entry[i];
-        uint32_t said_out = entry_output(entry), said_in = entry_prompt(entry);
-        int32_t token = entry_token(entry);
-        x[token] = edit_penalise(x[token], &p, said_out || (said_in && !output), said_out + (prompt ? said_in : 0));
+        float *x = at(d, entry_token(h->entry[i]));
+        *x = penalised_by(p, h->entry[i], *x);
+    }
+}
+
+/* The same for a group of a patch. */
+static void penalise_group(const cpu_patch *p, int64_t g) {
+    const said_chains *c = p->said;
+    for (int32_t i = c->head[g]; i >= 0; i = c->next[i]) {
+        float *x = &p->to[entry_token(c->entry[i])];
+        *x = penalised_by(&c->by, c->entry[i], *x);
     }
 }
 
 /* DRY: for each token that would lengthen a repetition, the longest one. */
-static void dry(float *x, const raffle_extra *e, const said *h, const edit_scratch *s) {
+static void dry(const editor *d, const raffle_extra *e, const said *h, const edit_scratch *s) {
     const int32_t allowed = e->dry_allowed ? e->dry_allowed : 2;
     const int32_t first = e->dry_range && e->dry_range < h->length ? h->length - e->dry_range : 0;
     const int32_t *token = h->token + first, length = h->length - first;
@@ -138,7 +207,8 @@ static void dry(float *x, const raffle_extra *e, const said *h, const edit_scrat
     }
     for (int32_t i = 0; longest.entry && i < head.entries; ++i) {
         int32_t id = entry_token(longest.entry[i]), same = (int32_t)entry_output(longest.entry[i]);
-        x[id] = edit_dry(x[id], dry_penalty(e->dry_multiplier, base, same, allowed));
+        float *x = at(d, id);
+        *x = edit_dry(*x, dry_penalty(e->dry_multiplier, base, same, allowed));
     }
 }
 
@@ -159,26 +229,116 @@ static void mask_make(const raffle_extra *e, const uint32_t *allow, int64_t voca
     }
 }
 
+/* The edits of a row: before, */
+static void edit_first(const editor *d, const raffle_extra *e, const said *h) {
+    ban(d, e->banned, e->banned_count);
+    if (h->length - h->prompt < e->min_tokens) ban(d, e->stop, e->stop_count);
+    if (e->bad_words_count) ban_words(d, e, h);
+    if (e->no_repeat_ngram) ban_ngrams(d, e->no_repeat_ngram, h);
+    for (int32_t i = 0; i < e->bias_count; ++i) {
+        float *x = at(d, e->bias_id[i]);
+        *x = edit_bias(*x, e->bias[i]);
+    }
+}
+
 void raffle_prepare(const call *call, const cpu_table *table, int dtype, int64_t slot, tail tail, const edit_scratch *s,
                     cpu_row *row) {
     const raffle_extra *e = extra_of(&call->params, slot);
+    const editor whole = {s->row, NULL};
     said h = said_make(call, slot, tail, s);
-    float *x = s->row;
     if (e->allowed_count) {
         mask_make(e, row->allow, row->params.vocab, s->mask);
         row->allow = s->mask;
     }
-    table->copy[dtype](row, x);
-    ban(x, e->banned, e->banned_count);
-    if (h.length - h.prompt < e->min_tokens) ban(x, e->stop, e->stop_count);
-    if (e->bad_words_count) ban_words(x, e, &h);
-    if (e->no_repeat_ngram) ban_ngrams(x, e->no_repeat_ngram, &h);
-    for (int32_t i = 0; i < e->bias_count; ++i) x[e->bias_id[i]] = edit_bias(x[e->bias_id[i]], e->bias[i]);
-    if (extra_penalises(e)) {
+    table->copy[dtype](row, s->row);
+    edit_first(&whole, e, &h);
+    if (extra_penalises(e)) { /* and after */
+        const penalising p = penalising_make(e);
         said_count(&h, e->penalty_window, tail.count != 0, s);
-        penalise(x, e, &h);
+        penalise(&whole, &p, &h);
     }
-    if (e->dry_multiplier != 0.0f) dry(x, e, &h, s);
-    row->logits = (const char *)x;
+    if (e->dry_multiplier != 0.0f) dry(&whole, e, &h, s);
+    row->logits = (const char *)s->row;
     row->allow = NULL;
+}
+
+/* ---- a row with a patch -------------------------------------------------------------------------------- */
+
+/* The largest logits of the groups were those of the row before its edits. One that is larger now is the largest; where the
+ * largest has become less, the group must be looked at. */
+static void patch_peaks(cpu_patch *p, const cpu_table *table, const cpu_scratch *s, const cpu_row *row) {
+    float *const peak = s->peak;
+    for (int64_t n = 0; n < p->count; ++n) {
+        const cpu_edit e = p->edit[n];
+        const uint32_t g = (uint32_t)e.id / CPU_GROUP;
+        if (e.raw >= peak[g] && !(e.x >= e.raw)) p->nan |= table->refresh(row, s, g);
+        else if (e.x > peak[g]) peak[g] = e.x;
+        else p->nan |= e.x != e.x;
+    }
+}
+
+/* Penalties that raise no logit: then a group whose largest was not said keeps it, and its penalties can wait. */
+static void patch_penalties(cpu_patch *p, said_chains *chains, const said *h, const cpu_table *table, const edit_scratch *scratch,
+                            const cpu_scratch *s, const cpu_row *row) {
+    const float *const peak = s->peak;
+    const uint32_t *const edited = p->edited;
+    const char *const logits = p->from.logits;
+    const int dtype = p->dtype;
+    const int32_t entries = h->entries;
+    const uint64_t *const entry = h->entry;
+    int32_t *const head = scratch->said_head, *const next = scratch->said_next;
+    uint8_t *const made = p->made;
+    memset(head, 0xff, (size_t)s->groups * sizeof *head);
+    memset(made, 0, (size_t)s->groups * sizeof *made); /* what was made had none */
+    for (int32_t i = 0; i < entries; ++i) {
+        const int32_t id = entry_token(entry[i]);
+        const uint32_t g = (uint32_t)id / CPU_GROUP;
+        next[i] = head[g];
+        head[g] = i;
+        made[g] |= bit_of(edited, id) | (logit_at(logits, dtype, id) >= peak[g]); /* or may be: it may have a bias, or be masked */
+    }
+    chains->entry = h->entry;
+    chains->head = head;
+    chains->next = next;
+    p->said = chains;
+    p->finish = penalise_group;
+    for (int64_t g = 0; g < s->groups; ++g)
+        if (made[g]) p->nan |= table->refresh(row, s, g);
+}
+
+static int only_lowers(const penalties *p) { return p->repetition >= 1.0f && p->frequency >= 0.0f && p->presence >= 0.0f; }
+
+int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, int64_t slot, const edit_scratch *s,
+                         const cpu_scratch *peaks, cpu_patch *patch, said_chains *chains, cpu_row *row) {
+    const raffle_extra *e = extra_of(&call->params, slot);
+    const editor part = {NULL, patch};
+    const int penalises = extra_penalises(e);
+    said h = said_make(call, slot, no_tail, s);
+    int nan = 0;
+    chains->by = penalising_make(e);
+    if (penalises && !only_lowers(&chains->by.by)) return 0;
+    if (e->dry_multiplier != 0.0f || e->bias_count + e->banned_count > s->edit_max || !table->reads_few(row)) return 0;
+    const cpu_patch made = {.from = *row, .dtype = dtype, .to = s->row, .made = s->made, .head = s->head, .edited = s->edited,
+                            .edit = s->edit, .room = s->edit_max, .make = table->make[dtype]};
+    *patch = made;
+    if (e->allowed_count) {
+        mask_make(e, row->allow, row->params.vocab, s->mask);
+        patch->from.allow = s->mask;
+    }
+    table->scan[dtype](&patch->from, peaks, &nan);
+    if (nan) return 0; /* an edit may hide it */
+    memset(s->head, 0xff, (size_t)peaks->groups * sizeof *s->head);
+    memset(s->made, 0, (size_t)peaks->groups * sizeof *s->made);
+    memset(s->edited, 0, (size_t)((row->params.vocab + 31) / 32) * sizeof *s->edited);
+    edit_first(&part, e, &h);
+    if (patch->count > patch->room) return 0;
+    row->logits = (const char *)s->row;
+    row->allow = NULL;
+    row->patch = patch;
+    patch_peaks(patch, table, peaks, row);
+    if (penalises) {
+        said_count(&h, e->penalty_window, 0, s);
+        patch_penalties(patch, chains, &h, table, s, peaks, row);
+    }
+    return 1;
 }

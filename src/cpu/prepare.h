@@ -1,17 +1,25 @@
-/* prepare.h - rows whose logits are edited: a copy in f32 with bias, bans and penalties in it. */
+/* prepare.h - rows whose logits are edited: a copy in f32 with bias, bans and penalties in it, or a patch. */
 #ifndef RAFFLE_CPU_PREPARE_H
 #define RAFFLE_CPU_PREPARE_H
 
+#include "edit.h"
 #include "history.h"
 #include "plan.h"
 #include "rows.h"
 
 /* Workspace of a plan with RAFFLE_PLAN_EXTRA, behind that of every plan:
- *   | row [vocab] | draft_row [vocab] | mask [words] | entry [count_max] | index [index_max] | joined [history_max + TAIL_MAX] |
- * the last three only with a history_max. */
+ *   | row [vocab] | draft_row [vocab] | mask, edited [words] | head, made [groups] | edit [edit_max + 1] |
+ *   | entry, said_next [count_max] | said_head [groups] | index [index_max] | joined [history_max + TAIL_MAX] |
+ * the last five only with a history_max. */
 typedef struct edit_scratch {
     float *row, *draft_row; /* draft_row: raffle_verify edits a target row and a draft's */
     uint32_t *mask;
+    uint32_t *edited; /* of a cpu_patch: see rows.h */
+    int32_t *head;
+    uint8_t *made;
+    cpu_edit *edit;
+    int64_t edit_max;
+    int32_t *said_head, *said_next; /* entries of a history by groups: see said_chains */
     uint64_t *entry; /* a table of counts for one row: see history.h */
     int32_t *index;
     int32_t *joined; /* a history with a tail */
@@ -34,6 +42,24 @@ int raffle_edits(const raffle_extra *extra);
 /* Makes *row the edited row: f32, without a mask. For rows with edits. */
 void raffle_prepare(const call *call, const cpu_table *table, int dtype, int64_t slot, tail tail, const edit_scratch *scratch,
                     cpu_row *row);
+
+/* How a row penalises what was said. */
+typedef struct penalising {
+    penalties by;
+    int output, prompt; /* RAFFLE_REPETITION_OUTPUT, RAFFLE_COUNT_PROMPT */
+} penalising;
+
+/* Penalties that wait until a group is made: the entries of a history, chained by groups. */
+typedef struct said_chains {
+    penalising by;
+    const uint64_t *entry;
+    const int32_t *head, *next; /* [groups], [entries], -1 behind the last of a group */
+} said_chains;
+
+/* The same where few tokens are edited and few groups will be read: *row gets a patch, and the scratch the largest logits of
+ * its groups. Returns 0, and changes nothing, if the row is not of that kind. */
+int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, int64_t slot, const edit_scratch *scratch,
+                         const cpu_scratch *peaks, cpu_patch *patch, said_chains *chains, cpu_row *row);
 
 /* A slot of a state in host memory. */
 history raffle_slot_history(const raffle_state *state, const slot_layout *layout, int64_t slot);

@@ -159,6 +159,7 @@ static void top_of(const view *v, int32_t count, int32_t *token, float *log) {
 
 static void tell_all(const view *v, float *to) {
     const cpu_target target = {.data = (char *)to, .dtype = RAFFLE_F32, .form = FORM_LOG};
+    if (v->row.patch) v->table->make_from(&v->row, v->scratch, MINUS_INF);
     if (!v->empty) v->table->write[v->dtype](&v->row, v->scratch, &v->told, &target);
     for (int64_t id = 0; v->empty && id < v->row.params.vocab; ++id) to[id] = NOT_A_NUMBER;
 }
@@ -168,6 +169,7 @@ static void tell(const raffle_report *r, const view *v, int64_t i, int32_t token
     const float x = any && (r->chosen || r->rank) ? logit_of(v, token) : MINUS_INF;
     if (r->chosen) r->chosen[i] = any ? log_of(v, x) : NOT_A_NUMBER;
     if (r->rank) r->rank[i] = any ? rank_of(v, x) : 0;
+    if (r->entropy && v->row.patch) v->table->make_from(&v->row, v->scratch, v->kept.low);
     if (r->entropy) r->entropy[i] = v->empty ? NOT_A_NUMBER : v->table->entropy(&v->row, v->dtype, v->scratch, &v->told);
     if (r->top_count)
         top_of(v, r->top_count, r->top_token ? r->top_token + i * r->top_count : NULL, r->top ? r->top + i * r->top_count : NULL);

@@ -87,10 +87,54 @@ RAFFLE_FN void row_list_all(const cpu_row *row, const cpu_scratch *s, float leas
     }
 }
 
+/* Which tokens of a part are above `low`, as bits. */
+RAFFLE_FN uint64_t part_above(const cpu_row *row, int64_t first, float low, int kind) {
+    uint64_t above = 0;
+    if (first + PART <= row->params.vocab) {
+        for (int j = 0; j < PART; j += V_LANES) above |= (uint64_t)v_bits(v_gt(read_full(row, first + j, kind), v_set(low))) << j;
+    } else {
+        for (int j = 0; first + j < row->params.vocab; j += V_LANES)
+            above |= (uint64_t)v_bits(v_gt(read_group(row, first + j, 0, kind), v_set(low))) << j;
+    }
+    return above;
+}
+
+/* The same where the maxima of parts are known. Most of them hold one token or two, which are taken one by one. */
+RAFFLE_FN void row_list_fine(const cpu_row *row, const cpu_scratch *s, listing *l, int kind) {
+    enum { MANY = 8 };
+    float top[FINE_GROUPS * CPU_PARTS + V_LANES];
+    int32_t part[FINE_GROUPS * CPU_PARTS + V_LANES];
+    int64_t found = 0, listed = 0;
+    for (int64_t i = 0; i < s->groups * CPU_PARTS; i += V_LANES) {
+        vf x = v_load_f32(s->part + i);
+        found += v_pack(top + found, part + found, x, (int32_t)i, v_gt(x, v_set(l->low)));
+    }
+    for (int64_t n = 0; n < found; ++n) {
+        const int32_t first = part[n] * PART;
+        uint64_t above = part_above(row, first, l->low, kind);
+        if (__builtin_popcountll(above) > MANY) {
+            for (int j = 0; above; j += V_LANES, above = above >> (V_LANES - 1) >> 1) {
+                int64_t at = listed < l->room ? listed : l->room;
+                vf x = read_group(row, first + j, 0, kind);
+                listed += v_pack(s->list_x + at, s->list_id + at, x, first + j, v_mask((uint32_t)above));
+            }
+        }
+        for (; above; above &= above - 1) {
+            int32_t id = first + __builtin_ctzll(above);
+            int64_t at = listed < l->room ? listed : l->room;
+            s->list_x[at] = read_one(row, id, kind);
+            s->list_id[at] = id;
+            ++listed;
+        }
+    }
+    l->count = (uint64_t)listed;
+}
+
 /* The smallest and the largest logit with low < logit <= high. */
 RAFFLE_FN void row_extent(const cpu_row *row, const cpu_scratch *s, listing *l, int kind) {
     vf lows = v_set(l->low), highs = v_set(l->high), negated = v_set(MINUS_INF), most = negated;
     for (int64_t g = 0; g < s->groups; ++g) {
+        if (!(s->peak[g] > l->low)) continue;
         for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
             vf x = read_group(row, i, 0, kind);
             vm in = v_without(v_gt(x, lows), v_gt(x, highs));
@@ -138,6 +182,7 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     listing l = {low, high, PLUS_INF, MINUS_INF, 0, s.list_max - GROUP - V_LANES, 0, 0, 0, 0};
     state_clear(k->state);
     if (high < PLUS_INF) row_split(k, w, &l, kind);
+    else if (k->state->fine) row_list_fine(&row, &s, &l, kind);
     else row_list_all(&row, &s, cut_above(low).low, &l, kind);
     l.complete = l.count <= (uint64_t)l.room;
     l.tickets = list_weigh(&s, l.complete ? (int64_t)l.count : l.room, w);
@@ -204,7 +249,7 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
 /* ---- one set of loops per kind ------------------------------------------------------------------- */
 
 #define DEFINE_LOOPS(name, kind)                                                                                       \
-    static float name##_scan(const work *k, int *nan) { return row_scan(k->row, k->scratch, nan, kind); }              \
+    static float name##_scan(const work *k, int *nan) { return row_scan(k, nan, kind); }                                   \
     static float name##_scan_weigh(const work *k, scale s, int *nan) { return row_scan_weigh(k, s, nan, NULL, kind); } \
     static listing name##_list(const work *k, const weighing *w, float low, float high) {                              \
         return row_list(k, w, low, high, kind);                                                                        \
@@ -229,3 +274,28 @@ DEFINE_LOOPS(probs_bf16, READ_PROBS | READ_BF16)
 DEFINE_LOOPS(probs_allow_f32, READ_PROBS | READ_F32 | READ_ALLOW)
 DEFINE_LOOPS(probs_allow_f16, READ_PROBS | READ_F16 | READ_ALLOW)
 DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
+
+/* The same for a row with a patch: first make what they are going to read. */
+#define DEFINE_PATCHED(type, name, least, parameters, ...)                                                             \
+    static type patched_##name parameters {                                                                            \
+        row_make_from(k->row, k->scratch, least);                                                                      \
+        return plain_f32.name(__VA_ARGS__);                                                                            \
+    }
+DEFINE_PATCHED(listing, list, cut_above(low).low, (const work *k, const weighing *w, float low, float high), k, w, low, high)
+DEFINE_PATCHED(listing, sketch, MINUS_INF, (const work *k, const weighing *w), k, w)
+DEFINE_PATCHED(uint64_t, weigh, MINUS_INF, (const work *k, const weighing *w), k, w)
+DEFINE_PATCHED(uint64_t, weigh_kept, c.low, (const work *k, const weighing *w, cut c), k, w, c)
+DEFINE_PATCHED(int32_t, tie, value, (const work *k, float value, uint64_t count), k, value, count)
+DEFINE_PATCHED(int32_t, draw_group, whole ? MINUS_INF : c.low, (const work *k, const weighing *w, cut c, int whole, uint64_t ticket),
+               k, w, c, whole, ticket)
+DEFINE_PATCHED(float, least, low, (const work *k, float low), k, low)
+DEFINE_PATCHED(float, most, MINUS_INF, (const work *k, float high), k, high)
+DEFINE_PATCHED(uint64_t, count, c.low, (const work *k, cut c), k, c)
+DEFINE_PATCHED(moments, moments_of, MINUS_INF, (const work *k, float best, double scale), k, best, scale)
+DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, float temperature, cut c, uint64_t *mass), k, w,
+               temperature, c, mass)
+DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
+DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
+static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, patched_weigh, patched_weigh_kept, peak_bound,
+                              patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group, patched_least,
+                              patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius, patched_cap};

@@ -140,6 +140,7 @@ static float row_cap(const work *k, float high) {
     const cpu_scratch *s = k->scratch;
     float best = MINUS_INF;
     state_clear(k->state);
+    k->state->fine = 0;
     for (int64_t g = 0; g < s->groups; ++g) {
         if (s->peak[g] > high) s->peak[g] = group_most(k->row, g, high, k->kind);
         best = s->peak[g] > best ? s->peak[g] : best;
@@ -147,10 +148,42 @@ static float row_cap(const work *k, float high) {
     return best;
 }
 
+/* ---- edited rows that are made group by group ---------------------------------------------------- */
+
+RAFFLE_FN void group_make(const cpu_patch *p, int64_t g, int kind) {
+    const cpu_row *row = &p->from;
+    const int64_t first = g * GROUP, end = group_end(row, g);
+    float edge[GROUP];
+    float *to = group_whole(row, g) ? p->to + first : edge;
+    for (int64_t i = first; i < end; i += V_LANES) v_store(to + (i - first), read_group(row, i, 0, kind));
+    if (to == edge) memcpy(p->to + first, edge, (size_t)(end - first) * sizeof *edge);
+    for (int32_t n = p->head[g]; n >= 0; n = p->edit[n].next) p->to[p->edit[n].id] = p->edit[n].x;
+    if (p->finish) p->finish(p, g);
+    p->made[g] = 1;
+}
+
+/* Makes all groups whose largest logit is at least `least`. */
+static void row_make_from(const cpu_row *row, const cpu_scratch *s, float least) {
+    const cpu_patch *p = row->patch;
+    for (int64_t g = next_group(s, 0, least); p && g < s->groups; g = next_group(s, g + 1, least))
+        if (!p->made[g]) p->make(p, g);
+}
+
+static int row_refresh(const cpu_row *row, const cpu_scratch *s, int64_t g) {
+    vm numbers = v_every();
+    row->patch->make(row->patch, g);
+    s->peak[g] = v_peak(group_top_edge(row, g, &numbers, READ_F32));
+    return v_bits(numbers) != v_bits(v_every());
+}
+
 #define DEFINE_COPY(dtype, kind)                                                                                       \
     static void copy_##dtype(const cpu_row *row, float *to) {                                                          \
         if (row->allow) row_copy(row, to, kind | READ_ALLOW);                                                          \
         else row_copy(row, to, kind);                                                                                  \
+    }                                                                                                                  \
+    static void make_##dtype(const cpu_patch *p, int64_t g) {                                                          \
+        if (p->from.allow) group_make(p, g, kind | READ_ALLOW);                                                        \
+        else group_make(p, g, kind);                                                                                   \
     }
 DEFINE_COPY(f32, READ_F32)
 DEFINE_COPY(f16, READ_F16)

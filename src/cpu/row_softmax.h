@@ -20,7 +20,7 @@ RAFFLE_FN void weights_divide(float *at, int64_t count, const portion *p) {
 RAFFLE_FN uint32_t row_softmax(const cpu_row *row, const cpu_scratch *s, float *to, int kind) {
     scale deep = scale_make(row->params.temperature);
     deep.drop = deep.drop * DEEPER;
-    row_state state;
+    row_state state = {.fine = 0};
     const work k = {NULL, row, s, &state, MINUS_INF, kind};
     int nan = 0;
     const float best = row_scan_weigh(&k, deep, &nan, to, kind);

@@ -41,6 +41,18 @@ RAFFLE_FN vf read_edge(const cpu_row *row, int64_t i, int kind) {
     return read_prepare(row, i, read_from(edge, kind), kind);
 }
 
+/* The logit of a token that is known to be above some other: it is neither masked nor NaN. */
+RAFFLE_FN float read_one(const cpu_row *row, int64_t id, int kind) {
+    uint16_t half;
+    float x;
+    if ((kind & READ_TYPE) == READ_F32) {
+        memcpy(&x, row->logits + id * 4, sizeof x);
+        return x;
+    }
+    memcpy(&half, row->logits + id * 2, sizeof half);
+    return (kind & READ_TYPE) == READ_F16 ? float_of_f16(half) : float_of_bf16(half);
+}
+
 /* `whole`: the group has all its 256 tokens; a compile-time constant, so that full groups have no edge. */
 RAFFLE_FN vf read_group(const cpu_row *row, int64_t i, int whole, int kind) {
     return whole || row->params.vocab - i >= V_LANES ? read_full(row, i, kind) : read_edge(row, i, kind);
@@ -58,6 +70,21 @@ RAFFLE_FN void read_pair(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) 
     else read_in_order(row, i, x, y, kind);
 }
 
+/* The same for maxima. Where the machine is fast enough to gain by it, bf16 is rough (vec_avx512.h) until the maximum is
+ * made smooth. Infinities may then be NaN, which no maximum sees, so whoever reads rough numbers must find that out, and
+ * read them once more. */
+RAFFLE_FN int reads_rough(int kind) { return V_ROUGH && kind == READ_BF16; }
+#if V_ROUGH
+RAFFLE_FN void read_rough(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
+    if (reads_rough(kind)) v_load_rough_bf16(row->logits + i * read_bytes(kind), x, y);
+    else read_pair(row, i, x, y, kind);
+}
+RAFFLE_FN vf smooth(vf top, int kind) { return reads_rough(kind) ? v_smooth_bf16(top) : top; }
+#else
+#define read_rough read_pair
+#define smooth(top, kind) (top)
+#endif
+
 RAFFLE_FN int group_whole(const cpu_row *row, int64_t g) { return (g + 1) * GROUP <= row->params.vocab; }
 RAFFLE_FN int64_t group_end(const cpu_row *row, int64_t g) {
     return group_whole(row, g) ? (g + 1) * GROUP : row->params.vocab;
@@ -65,19 +92,35 @@ RAFFLE_FN int64_t group_end(const cpu_row *row, int64_t g) {
 
 /* ---- weigh: the largest logits ------------------------------------------------------------------- */
 
-/* The largest logits of a whole group, lane by lane; NaN counts as -inf and leaves *numbers. */
-RAFFLE_FN vf group_top(const cpu_row *row, int64_t g, vm *numbers, int kind) {
+enum { PART = GROUP / CPU_PARTS }; /* tokens of a part */
+
+/* The largest logits of tokens first .. first + count - 1, lane by lane; NaN counts as -inf and leaves *numbers. `rough`:
+ * read_rough reads them. It and `count` are compile-time constants. */
+RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough, vm *numbers, int kind) {
     vf a = v_set(MINUS_INF), b = a;
-    vm good = v_every(); /* a chain of its own for each group: they run side by side */
-    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += 2 * V_LANES) {
+    for (int64_t i = first; i < first + count; i += 2 * V_LANES) {
         vf x, y;
-        read_pair(row, i, &x, &y, kind);
-        good = v_numbers(good, x, y);
-        a = v_max(x, a);
-        b = v_max(y, b);
+        if (rough) read_rough(row, i, &x, &y, kind);
+        else read_pair(row, i, &x, &y, kind);
+        *numbers = v_numbers(*numbers, x, y);
+        if (count > PART) { /* two chains where they are long */
+            a = v_max(x, a);
+            b = v_max(y, b);
+        } else {
+            a = v_max(y, v_max(x, a));
+        }
     }
+    if (count > PART) a = v_max(a, b);
+    return rough ? smooth(a, kind) : a;
+}
+
+/* The same of a whole group. */
+RAFFLE_FN vf group_top(const cpu_row *row, int64_t g, vm *numbers, int kind) {
+    vm good = v_every(); /* a chain of its own for each group: they run side by side */
+    vf top = tokens_top(row, g * GROUP, GROUP, 1, &good, kind);
+    if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) return tokens_top(row, g * GROUP, GROUP, 0, numbers, kind);
     *numbers = v_and(*numbers, good);
-    return v_max(a, b);
+    return top;
 }
 
 RAFFLE_FN vf group_top_edge(const cpu_row *row, int64_t g, vm *numbers, int kind) {
@@ -95,25 +138,71 @@ RAFFLE_FN void peaks_pad(const cpu_scratch *s) {
     for (int64_t g = s->groups; g % PEAK_PAD; ++g) s->peak[g] = MINUS_INF;
 }
 
-/* Fills peak[] with each group's largest logit and returns the row's; *nan: whether there was a NaN. */
-RAFFLE_FN float row_scan(const cpu_row *row, const cpu_scratch *s, int *nan, int kind) {
+/* The largest logits of each part of a whole group to top[CPU_PARTS]. */
+RAFFLE_FN void group_tops(const cpu_row *row, int64_t g, vf *top, vm *numbers, int kind) {
+    vm good = v_every();
+    for (int q = 0; q < CPU_PARTS; ++q) top[q] = tokens_top(row, g * GROUP + q * PART, PART, 1, &good, kind);
+    if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) {
+        good = v_every();
+        for (int q = 0; q < CPU_PARTS; ++q) top[q] = tokens_top(row, g * GROUP + q * PART, PART, 0, &good, kind);
+    }
+    *numbers = v_and(*numbers, good);
+}
+
+/* The same of any group, to part[] and peak[]. */
+RAFFLE_FN void group_tops_edge(const cpu_row *row, const cpu_scratch *s, int64_t g, vm *numbers, int kind) {
+    s->peak[g] = MINUS_INF;
+    for (int q = 0; q < CPU_PARTS; ++q) {
+        vf a = v_set(MINUS_INF);
+        for (int64_t i = g * GROUP + q * PART, end = i + PART; i < end && i < row->params.vocab; i += V_LANES) {
+            vf x = read_group(row, i, 0, kind);
+            *numbers = v_numbers(*numbers, x, x);
+            a = v_max(x, a);
+        }
+        float top = s->part[g * CPU_PARTS + q] = v_peak(a);
+        if (top > s->peak[g]) s->peak[g] = top;
+    }
+}
+
+/* Fills peak[] with each group's largest logit and returns the row's; *nan: whether there was a NaN.
+ * `fine`, a compile-time constant: fills part[] too. */
+RAFFLE_FN float row_scan_as(const cpu_row *row, const cpu_scratch *s, int *nan, int fine, int kind) {
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
     int64_t whole = row->params.vocab / GROUP, g = 0;
     for (; g + 4 <= whole; g += 4) { /* four at a time, so that the maxima leave their lanes together */
-        vf a = group_top(row, g, &numbers, kind), b = group_top(row, g + 1, &numbers, kind);
-        vf c = group_top(row, g + 2, &numbers, kind), d = group_top(row, g + 3, &numbers, kind);
-        v_store_peaks(s->peak + g, a, b, c, d);
-        best = v_max(best, v_max(v_max(a, b), v_max(c, d)));
+        vf top[4 * CPU_PARTS];
+        if (fine) { /* not in a loop, which would keep them in memory */
+            group_tops(row, g, top, &numbers, kind);
+            group_tops(row, g + 1, top + CPU_PARTS, &numbers, kind);
+            group_tops(row, g + 2, top + 2 * CPU_PARTS, &numbers, kind);
+            group_tops(row, g + 3, top + 3 * CPU_PARTS, &numbers, kind);
+            v_store_parts(s->part + g * CPU_PARTS, s->peak + g, top);
+        } else {
+            vf a = group_top(row, g, &numbers, kind), b = group_top(row, g + 1, &numbers, kind);
+            vf c = group_top(row, g + 2, &numbers, kind), d = group_top(row, g + 3, &numbers, kind);
+            v_store_peaks(s->peak + g, a, b, c, d);
+            best = v_max(best, v_max(v_max(a, b), v_max(c, d)));
+        }
     }
     for (; g < s->groups; ++g) {
-        vf a = group_top_edge(row, g, &numbers, kind);
-        s->peak[g] = v_peak(a);
-        best = v_max(best, a);
+        if (fine) {
+            group_tops_edge(row, s, g, &numbers, kind);
+        } else {
+            vf a = group_top_edge(row, g, &numbers, kind);
+            s->peak[g] = v_peak(a);
+            best = v_max(best, a);
+        }
     }
     peaks_pad(s);
+    for (int64_t i = s->groups * CPU_PARTS; fine && i % PEAK_PAD; ++i) s->part[i] = MINUS_INF;
+    for (g = 0; fine && g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
     *nan = v_bits(numbers) != v_bits(v_every());
     return v_peak(best);
+}
+
+RAFFLE_FN float row_scan(const work *k, int *nan, int kind) {
+    return k->state->fine ? row_scan_as(k->row, k->scratch, nan, 1, kind) : row_scan_as(k->row, k->scratch, nan, 0, kind);
 }
 
 /* The next group from g on whose largest logit is at least `value`, or `groups` if there is none. */
@@ -176,7 +265,8 @@ RAFFLE_FN vsum group_sum(const cpu_row *row, int64_t g, const ref *f, int kind) 
     return sum;
 }
 
-/* One group on its way: its weights are added up, and the group of the next block is read for its largest logits.
+/* One group on its way: its weights are added up, and the group of the next block is read for its largest logits. These
+ * are rough: if there is an infinity that they do not see, it makes the sum of weights infinite or NaN.
  * A group is read from memory for its maximum while another is weighed: neither waits for the other.
  * `open`: see weigh_blocks.h. If not, a NaN of group g leaves *numbers.
  * `to`: NULL, or where the weights of the row's tokens go; it may be the logits. */
@@ -191,7 +281,7 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
             if (to) read_in_order(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
             else read_pair(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
             if (!open) *numbers = v_numbers(*numbers, x[n], x[n + 1]);
-            read_pair(row, next * GROUP + i + n * V_LANES, &y, &z, kind);
+            read_rough(row, next * GROUP + i + n * V_LANES, &y, &z, kind);
             a = v_max(y, a);
             b = v_max(z, b);
         }
@@ -202,7 +292,7 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
             sum = sum_add(sum, x[n]);
         }
     }
-    *top = v_max(a, b);
+    *top = smooth(v_max(a, b), kind);
     return sum;
 }
 
@@ -284,7 +374,7 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
  * group's weight as low[] and size[], of which row_weigh makes tickets. Not for a scale that is flat or linear.
  * `to`: NULL, or where the weights of the row's tokens go; it may be the logits. */
 RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, int kind) {
-    if (kind & READ_PROBS) return row_scan(k->row, k->scratch, nan, kind); /* and nothing is compiled for it */
+    if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row *row = k->row;
     const cpu_scratch *s = k->scratch;
     const int64_t whole = row->params.vocab / GROUP;

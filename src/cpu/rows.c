@@ -3,7 +3,7 @@
  *
  * The row is read once to learn the largest logit of every group of 256 tokens. After that only groups
  * whose maximum says that they can matter are read again: one for greedy, some for top-k, min-p and a
- * narrow top-p, all for an unfiltered draw. */
+ * narrow top-p, all for an unfiltered draw. Short rows with top-k are read for the maxima of parts of 64. */
 #include "rows.h"
 
 #include <limits.h>
@@ -274,7 +274,10 @@ typedef struct row_state {
     int weighed;  /* whether mass[] holds weights */
     float c, c_low;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
+    int fine;      /* whether part[] holds the largest logits of parts */
 } row_state;
+
+enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if top-k is to list tokens */
 
 static void state_clear(row_state *state) { state->list.complete = state->weighed = 0; }
 
@@ -375,10 +378,31 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     work k = {set, row, s, &state, MINUS_INF, set->kind};
     state_clear(&state);
     const scale all = scale_first(row);
-    k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
+    const rules r = rules_make(&row->params);
+    state.fine = all.flat && s->groups <= FINE_GROUPS && r.top_k && !r.greedy;
+    if (row->patch) { /* read already */
+        state.fine = 0;
+        nan = row->patch->nan;
+        k.loops = &patched;
+        k.best = peaks_largest(s->peak, s->groups);
+    } else {
+        k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
+    }
     answer a = row_answer(&k, &row->params, k.best);
     if (nan) a.row_flags |= RULE_ROW_NAN;
     return a;
+}
+
+/* Whether a row reads few groups after its first reading. Where vectors are short, reading under a mask costs as much as a
+ * copy, which does it once for all. */
+static int row_reads_few(const cpu_row *row) {
+    return scale_first(row).flat && row->params.temperature != LINEAR_TEMPERATURE && (V_LANES >= 16 || !row->allow);
+}
+
+static float row_scan_alone(const loops *set, const cpu_row *row, const cpu_scratch *s, int *nan) {
+    row_state state = {.fine = 0};
+    const work k = {set, row, s, &state, MINUS_INF, set->kind};
+    return set->scan(&k, nan);
 }
 
 /* Another draw from a row that was sampled last, with the same scratch; the row has other chance, nothing else.
@@ -387,6 +411,7 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     row_state state;
     work k = {set, row, s, &state, peaks_largest(s->peak, s->groups), set->kind};
     state_clear(&state);
+    state.fine = 0;
     const weighing draw = weighing_make(row->params.temperature, k.best);
     const cut c = cut_of(a);
     if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
@@ -402,6 +427,9 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     }                                                                                                                  \
     static answer sample_##dtype(const cpu_row *row, const cpu_scratch *s) {                                           \
         return row_sample(loops_##dtype(row), row, s);                                                                 \
+    }                                                                                                                  \
+    static float scan_##dtype(const cpu_row *row, const cpu_scratch *s, int *nan) {                                    \
+        return row_scan_alone(loops_##dtype(row), row, s, nan);                                                        \
     }                                                                                                                  \
     static int32_t draw_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a, int *weighed) {             \
         return row_draw_again(loops_##dtype(row), row, s, a, weighed);                                                 \
@@ -421,6 +449,11 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     {tickets_f32, tickets_f16, tickets_bf16},
     left_over,
     {copy_f32, copy_f16, copy_bf16},
+    {scan_f32, scan_f16, scan_bf16},
+    row_reads_few,
+    {make_f32, make_f16, make_bf16},
+    row_make_from,
+    row_refresh,
     row_weighed,
     group_read,
     row_entropy,

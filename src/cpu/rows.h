@@ -7,22 +7,51 @@
 #include "plan.h"
 #include "row_types.h"
 
+struct cpu_patch;
+
 typedef struct cpu_row {
     const char *logits; /* [vocab] of the table's dtype, any alignment */
     const uint32_t *allow; /* [(vocab + 31) / 32] or NULL */
     row_params params;
+    const struct cpu_patch *patch; /* NULL, or what the row is made of, group by group, as groups are looked at */
     float weigh_at; /* above 0: a temperature at which the row is also weighed, if it can be done in the first reading */
 } cpu_row;
 
+/* A token with another logit than the caller's, `raw`; the edits of a group are chained, the last one ends with -1. */
+typedef struct cpu_edit {
+    float x, raw;
+    int32_t id, next;
+} cpu_edit;
+
+/* An edited row of which only those groups are made that some loop reads. The largest logits of all groups are known. */
+typedef struct cpu_patch {
+    cpu_row from;     /* the caller's row, */
+    int dtype;        /* and its type */
+    int nan;          /* whether an edit made a NaN */
+    float *to;        /* [vocab] the edited row: its groups, where */
+    uint8_t *made;    /* [groups] says so */
+    int32_t *head;    /* [groups] the first edit of each group, or -1 */
+    uint32_t *edited; /* [(vocab + 31) / 32] whether a token has an edit */
+    cpu_edit *edit;   /* [room + 1], the last for those that find no room */
+    int64_t count, room;
+    void (*make)(const struct cpu_patch *patch, int64_t g); /* group g */
+    void (*finish)(const struct cpu_patch *patch, int64_t g); /* NULL, or what make calls at its end: penalties */
+    const struct said_chains *said; /* for finish */
+} cpu_patch;
+
 enum { PEAK_PAD = RAFFLE_WORKSPACE_ALIGN / 4 }; /* the blocks of a workspace are padded to this many floats */
+
+enum { CPU_PARTS = 4 }; /* of a group */
 
 enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for those who do not include it */
 
 /* Workspace of one call, cut out by scratch_carve:
- *   | peak [groups] | exponent, low, size [groups] | mass [groups] | list_t [list_max] | list_x [list_max] | list_id [list_max] |
+ *   | peak [groups] | part [4 groups] | exponent, low, size [groups] | mass [groups] |
+ *   | list_t [list_max] | list_x [list_max] | list_id [list_max] |
  *   | draft_peak [groups] | left_t [groups] | left_s [groups] | draft_exponent, draft_low, draft_size [groups] | */
 typedef struct cpu_scratch {
     float *peak;     /* largest logit of each group, and -inf up to a multiple of PEAK_PAD */
+    float *part;     /* largest logit of each quarter of a group, where a row was only read, and not weighed, at first */
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
     uint32_t *low;     /* weighed when it was first read */
     float *size;
@@ -95,6 +124,13 @@ typedef struct cpu_table {
     cpu_tickets_function tickets[3];
     void (*left_over)(const cpu_pair *pair, uint64_t *left_t, uint64_t *left_s);
     void (*copy[3])(const cpu_row *row, float *to); /* to [vocab]: the logits, masked ones -inf */
+    /* For rows with a patch: the first reading of the row before it is edited; which rows read few groups after it; how groups
+     * are made, all with a largest logit of at least `least`; and a group's largest logit, found anew: 1 if there is a NaN. */
+    float (*scan[3])(const cpu_row *row, const cpu_scratch *scratch, int *nan);
+    int (*reads_few)(const cpu_row *row);
+    void (*make[3])(const cpu_patch *patch, int64_t g);
+    void (*make_from)(const cpu_row *row, const cpu_scratch *scratch, float least);
+    int (*refresh)(const cpu_row *row, const cpu_scratch *scratch, int64_t g);
     /* Of a row that was sampled last, with the same scratch. `best` is its largest logit. */
     uint64_t (*weighed)(const cpu_row *row, const cpu_scratch *scratch, float temperature, float best); /* its mass; 0: unknown */
     void (*group)(const cpu_row *row, int dtype, int64_t g, float *x); /* x [CPU_GROUP]: masked ones and NaN -inf */

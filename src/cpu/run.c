@@ -19,6 +19,7 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     s->groups = (vocab + CPU_GROUP - 1) / CPU_GROUP;
     s->list_max = vocab / 8 > LIST_LEAST ? vocab / 8 : LIST_LEAST;
     s->peak = raffle_carve(memory, &used, s->groups, sizeof *s->peak);
+    s->part = raffle_carve(memory, &used, s->groups * CPU_PARTS, sizeof *s->part);
     s->exponent = raffle_carve(memory, &used, s->groups, sizeof *s->exponent);
     s->low = raffle_carve(memory, &used, s->groups, sizeof *s->low);
     s->size = raffle_carve(memory, &used, s->groups, sizeof *s->size);
@@ -42,27 +43,34 @@ static row_filters filters_of(const raffle_extra *e) {
     return f;
 }
 
-cpu_row raffle_row_make(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *p, int64_t row,
-                        int64_t slot) {
+/* Field by field, to where the row is going to be: a struct made elsewhere and copied in wider pieces than it was stored
+ * waits for each of them. */
+static void row_fill(cpu_row *r, const raffle_plan *plan, const raffle_logits *logits, const raffle_params *p, int64_t row,
+                     int64_t slot) {
     int64_t bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2, from = logits->row_index ? logits->row_index[row] : row;
     float unset = plan->desc.input == RAFFLE_PROBS ? LINEAR_TEMPERATURE : 1.0f;
-    cpu_row r = {
-        .logits = (const char *)logits->data + from * logits->row_stride * bytes,
-        .allow = p->allow ? p->allow + row * p->allow_stride : NULL,
-        .params = {
-            .vocab = plan->desc.vocab,
-            .temperature = p->temperature ? p->temperature[slot] : unset,
-            .top_p = p->top_p ? p->top_p[slot] : 1.0f,
-            .min_p = p->min_p ? p->min_p[slot] : 0.0f,
-            .top_k = p->top_k ? p->top_k[slot] : 0,
-            .flags = p->flags | (p->extra ? p->extra[slot].flags : 0),
-            .seed = p->seed ? p->seed[slot] : 0,
-            .position = p->position ? p->position[slot] : 0,
-            .draft_step = p->draft_step,
-            .more = filters_of(extra_of(p, slot)),
-        },
-    };
-    return r;
+    row_params *to = &r->params;
+    r->logits = (const char *)logits->data + from * logits->row_stride * bytes;
+    r->allow = p->allow ? p->allow + row * p->allow_stride : NULL;
+    r->patch = NULL;
+    r->weigh_at = 0.0f;
+    to->vocab = plan->desc.vocab;
+    to->temperature = p->temperature ? p->temperature[slot] : unset;
+    to->top_p = p->top_p ? p->top_p[slot] : 1.0f;
+    to->min_p = p->min_p ? p->min_p[slot] : 0.0f;
+    to->top_k = p->top_k ? p->top_k[slot] : 0;
+    to->flags = p->flags | (p->extra ? p->extra[slot].flags : 0);
+    to->seed = p->seed ? p->seed[slot] : 0;
+    to->position = p->position ? p->position[slot] : 0;
+    to->draft_step = p->draft_step;
+    to->more = filters_of(extra_of(p, slot));
+}
+
+cpu_row raffle_row_make(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *p, int64_t row,
+                        int64_t slot) {
+    cpu_row made;
+    row_fill(&made, plan, logits, p, row, slot);
+    return made;
 }
 
 cpu_row raffle_row_of(const raffle_plan *plan, const call *call, int64_t row) {
@@ -123,34 +131,43 @@ void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratc
 
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
     const cpu_table *table = plan->state;
+    const raffle_params *params = &call->params;
     cpu_scratch scratch;
     edit_scratch edits;
     raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     fpenv caller = fpenv_enter();
     raffle_status status = raffle_check_call_rows(call, error);
-    cpu_row last = {0};
-    answer told = {0};
-    int weighed = 0;
+    cpu_patch patch;
+    said_chains said;
+    cpu_row rows[2], unedited; /* rows: this one and the one before it, by turns */
+    answer told;
+    int known = 0, weighed = 0; /* known: the scratch and `told` are those of the row before */
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
-        cpu_row row = raffle_row_of(plan, call, i);
-        const cpu_row raw = row;
-        int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), no_tail, &edits, &row);
-        if (call->result.report) raffle_report_expect(&call->report, &raw, &row);
-        if (call->params.extra || !same_but_for_chance(&row, &last)) {
-            told = table->sample[dtype](&row, &scratch);
+        cpu_row *row = &rows[i & 1];
+        const cpu_row *raw = row;
+        const int64_t slot = slot_of(params, i);
+        row_fill(row, plan, &call->logits, params, i, slot);
+        int dtype = plan->desc.dtype;
+        if (params->extra) {
+            unedited = *row;
+            raw = &unedited;
+            const int weighed_too = call->result.report && call->report.point == RAFFLE_TEMPERED; /* then all groups are read */
+            if (raffle_edits(&params->extra[slot]) && !weighed_too &&
+                raffle_prepare_patch(call, table, dtype, slot, &edits, &scratch, &patch, &said, row)) dtype = RAFFLE_F32;
+            else dtype = raffle_row_prepare(plan, call, slot, no_tail, &edits, row);
+        }
+        if (call->result.report) raffle_report_expect(&call->report, raw, row);
+        if (!known || !same_but_for_chance(row, &rows[~i & 1])) {
+            told = table->sample[dtype](row, &scratch);
             weighed = 0;
         } else if (!told.greedy && !(told.row_flags & RAFFLE_ROW_EMPTY)) {
-            told.token = table->draw[dtype](&row, &scratch, &told, &weighed);
+            told.token = table->draw[dtype](row, &scratch, &told, &weighed);
         }
-        last = row;
-        int zero = told.row_flags & RAFFLE_ROW_EMPTY && row.params.flags & RAFFLE_EMPTY_IS_ZERO;
+        known = !params->extra && !call->result.report;
+        int zero = told.row_flags & RAFFLE_ROW_EMPTY && row->params.flags & RAFFLE_EMPTY_IS_ZERO;
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
-        if (call->result.report) {
-            const cpu_row none = {0};
-            raffle_row_report(plan, &call->report, i, &raw, &row, dtype, &told, &scratch);
-            last = none;
-        }
+        if (call->result.report) raffle_row_report(plan, &call->report, i, raw, row, dtype, &told, &scratch);
     }
     fpenv_leave(caller);
     return status;

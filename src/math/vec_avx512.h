@@ -11,6 +11,7 @@
 #define V_LANES 16
 #define V_CHAINS 8
 #define V_OPEN 1
+#define V_ROUGH 1
 
 typedef __m512 vf;
 typedef __m512i vu;
@@ -73,6 +74,15 @@ RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
     *a = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
     *b = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
 }
+/* The same with anything in the lower 16 bits of each lane, so that infinities may be NaN. v_smooth_bf16 clears them, and
+ * keeps the order of numbers: the largest of rough numbers, made smooth, is the largest. */
+RAFFLE_FN void v_load_rough_bf16(const void *p, vf *a, vf *b) {
+    *b = v_load_f32(p);
+    *a = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(*b), 16));
+}
+RAFFLE_FN vf v_smooth_bf16(vf a) {
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0xffff0000)));
+}
 
 /* Four vectors folded to one lane each: halves of two side by side, quarters of four, then each quarter in itself. */
 #define FOLD_FOUR(name, op)                                                                                            \
@@ -94,6 +104,24 @@ RAFFLE_FN void v_store_peaks(float *p, vf a, vf b, vf c, vf d) { _mm_storeu_ps(p
 RAFFLE_FN void v_store_totals(float *p, vf a, vf b, vf c, vf d) { _mm_storeu_ps(p, fold_add(a, b, c, d)); }
 RAFFLE_FN void v_store_totals_u(uint32_t *p, vu a, vu b, vu c, vu d) {
     _mm_storeu_si128((__m128i *)p, _mm_castps_si128(fold_add_bits(as_f(a), as_f(b), as_f(c), as_f(d))));
+}
+
+/* Four vectors to one: quarter i holds the maxima of vector i, four lanes with four. */
+RAFFLE_FN vf quarters_max(vf a, vf b, vf c, vf d) {
+    vf ab = v_max(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    vf cd = v_max(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    return v_max(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
+RAFFLE_FN void v_store_parts(float *part, float *peak, const vf *x) {
+    vf a = quarters_max(x[0], x[4], x[8], x[12]), b = quarters_max(x[1], x[5], x[9], x[13]);
+    vf c = quarters_max(x[2], x[6], x[10], x[14]), d = quarters_max(x[3], x[7], x[11], x[15]);
+    vf ab = v_max(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); /* a b a b in each quarter */
+    vf cd = v_max(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    vf q = v_max(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+    _mm512_storeu_ps(part, q);
+    q = v_max(q, _mm512_permute_ps(q, 0x4e));
+    q = v_max(q, _mm512_permute_ps(q, 0xb1));
+    _mm_storeu_ps(peak, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, q)));
 }
 
 /* Short stores where they suffice: long ones mostly cross a cache line. */

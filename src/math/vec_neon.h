@@ -11,6 +11,7 @@
 #define V_LANES 4
 #define V_CHAINS 8
 #define V_OPEN 0
+#define V_ROUGH 0
 
 typedef float32x4_t vf;
 typedef uint32x4_t vu;
@@ -73,6 +74,11 @@ RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
 
 RAFFLE_FN void v_store_peaks(float *p, vf a, vf b, vf c, vf d) {
     vst1q_f32(p, vpmaxq_f32(vpmaxq_f32(a, b), vpmaxq_f32(c, d)));
+}
+
+RAFFLE_FN void v_store_parts(float *part, float *peak, const vf *x) {
+    for (int i = 0; i < 16; i += 4) v_store_peaks(part + i, x[i], x[i + 1], x[i + 2], x[i + 3]);
+    v_store_peaks(peak, vld1q_f32(part), vld1q_f32(part + 4), vld1q_f32(part + 8), vld1q_f32(part + 12));
 }
 
 RAFFLE_FN void v_store_totals(float *p, vf a, vf b, vf c, vf d) {

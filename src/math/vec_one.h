@@ -50,6 +50,7 @@ RAFFLE_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 #if !defined(__CUDACC__) /* from here on: what only src/cpu/rows.c uses */
 
 #define V_OPEN 0   /* whether there are v_power and v_fms: see weigh_blocks.h */
+#define V_ROUGH 0  /* whether there are v_load_rough_bf16 and v_smooth_bf16: see vec_avx512.h */
 #define V_CHAINS 2 /* vectors weighed side by side: as many as the registers allow; even, and divides GROUP / V_LANES */
 
 RAFFLE_FN vf v_load_f32(const void *p) {
@@ -102,6 +103,16 @@ RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
 STORE_FOUR(v_store_peaks, float)
 STORE_FOUR(v_store_totals, float)
 STORE_FOUR(v_store_totals_u, uint32_t)
+
+/* The largest lane of each of 16 vectors to part[16], and the largest of each four of these to peak[4]. */
+RAFFLE_FN void v_store_parts(float *part, float *peak, const vf *x) {
+    for (int i = 0; i < 16; ++i) part[i] = x[i];
+    for (int i = 0; i < 4; ++i) {
+        float a = part[4 * i] > part[4 * i + 1] ? part[4 * i] : part[4 * i + 1];
+        float b = part[4 * i + 2] > part[4 * i + 3] ? part[4 * i + 2] : part[4 * i + 3];
+        peak[i] = a > b ? a : b;
+    }
+}
 
 /* Writes the lanes of a that are in m, and first + their number, side by side; returns how many. May
  * write anything behind them, up to V_LANES in all. */
