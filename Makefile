@@ -8,7 +8,7 @@ configure = cmake -S . -B $(1) $$([ -e $(1)/CMakeCache.txt ] || ! command -v nin
             -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DRAFFLE_TESTS=OFF
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test test-long bench install python cuda test-cuda bench-cuda bench-python fuzz clean help
+.PHONY: build demo test test-long bench install python cuda test-cuda sanitize-cuda bench-cuda bench-python fuzz clean help
 
 build: ## the library and the command line, for the CPU (into build/)
 	@cmake/ensure.sh build
@@ -46,6 +46,9 @@ cuda: ## the library with the CUDA backend (into build-cuda/)
 
 test-cuda: ## the tests that need a GPU
 	@tests/run.py --jobs $(JOBS) --only cuda
+
+sanitize-cuda: ## the tests that need a GPU, made smaller, under compute-sanitizer's four tools
+	@tests/run.py --jobs $(JOBS) --only sanitize-cuda
 
 bench-cuda: ## the GPU against its memory floor
 	@tests/run.py --jobs $(JOBS) --only bench-cuda

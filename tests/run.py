@@ -254,6 +254,22 @@ def step_cuda():
     python_on_gpu(arch)
 
 
+def step_sanitize():
+    """The GPU tests, made smaller, under compute-sanitizer: memory, races, memory never written, barriers. Takes a while."""
+    arch = gpu() if nvcc() else None
+    sanitizer = shutil.which("compute-sanitizer") or nvcc() and shutil.which("compute-sanitizer", path=str(pathlib.Path(nvcc()).parent))
+    if not arch or not sanitizer:
+        return skip("sanitize-cuda", "no GPU on this machine" if not arch else "no compute-sanitizer on this machine")
+    build_cuda(arch, "tests_cuda")
+    for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+        for program in sorted((ROOT / "build-cuda-test/tests/cuda").glob("cuda_*")):
+            if program.is_dir() or program.name == "cuda_without_gpu":
+                continue
+            started = time.time()
+            status, text = execute([sanitizer, "--tool", tool, "--error-exitcode", 9, program], env={"RAFFLE_TEST_QUICK": "20"})
+            count_output(f"{tool}.{program.name}", text, status == 0, time.time() - started)
+
+
 def step_emulate():
     """The CUDA kernels compiled for the CPU: the tests of step cuda at reduced size, blocks and threads in a shuffled order."""
     build("build-emulate", "-DRAFFLE_CUDA=EMULATE", "-DCMAKE_BUILD_TYPE=Release", "-DRAFFLE_PYTHON=ON",
@@ -350,6 +366,7 @@ def python_with_torch(wheel):
 
 STEPS = {"source": step_source, "release": step_release, "package": step_package, "asan": step_asan, "fuzz": step_fuzz,
          "tsan": step_tsan, "arm": step_arm, "python": step_python, "emulate": step_emulate, "cuda": step_cuda}
+APART = {"sanitize-cuda": step_sanitize}  # not part of `make test`
 
 
 def bench_cuda():
@@ -398,7 +415,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--long", action="store_true", help="with the tests labelled long, and longer fuzzing")
-    parser.add_argument("--only", default=",".join(STEPS), help="of " + ",".join(STEPS))
+    parser.add_argument("--only", default=",".join(STEPS), help="of " + ",".join([*STEPS, *APART]))
     parser.add_argument("--fuzz-seconds", type=int)
     options = parser.parse_args()
     options.fuzz_seconds = options.fuzz_seconds or (300 if options.long else 12)
@@ -408,16 +425,17 @@ def main():
         os.environ.setdefault("CC", "cc")  # what builds that choose for themselves (the wheel's) would call by another name
     if options.only in BENCHES:
         bench(options.only)
-    unknown = set(options.steps) - set(STEPS)
+    steps = {**STEPS, **APART}
+    unknown = set(options.steps) - set(steps)
     if unknown:
         parser.error(f"no such step: {', '.join(sorted(unknown))}")
     LOGS.mkdir(parents=True, exist_ok=True)
     for name in options.steps:
-        print(f"== {name}: {STEPS[name].__doc__}", flush=True)
+        print(f"== {name}: {steps[name].__doc__}", flush=True)
         before = sum(total.values())
         with open(LOGS / f"{name}.log", "w") as log:
             try:
-                STEPS[name]()
+                steps[name]()
                 if sum(total.values()) == before:
                     raise StepFailed("nothing was counted")
             except StepFailed as failure:
