@@ -468,8 +468,10 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
     } else if (threadIdx.x == 2 * WARP) {
         k->target_near = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && !k->target.kept.capped;
         k->own_near = !tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && !k->own.kept.capped;
-        k->target_sure = k->target_near && k->target.whole && !k->target.pieces; /* records are sums of the weights that are drawn from */
-        k->own_sure = k->own_near && k->own.whole && !k->own.pieces;
+        /* Records are sums of the weights that are drawn from, unless the draw has changed them (work::mass_set). */
+        const bool kept = a.groups <= PEAKS_MAX;
+        k->target_sure = kept && k->target_near && k->target.whole && !k->target.pieces;
+        k->own_sure = kept && k->own_near && k->own.whole && !k->own.pieces;
     }
     __syncthreads();
 }

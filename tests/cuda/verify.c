@@ -695,7 +695,7 @@ static void mixed_make(mixed_batch *m, char *target, char *draft, int dtype, int
     static const float temperatures[] = {0.8f, 0.8f, 1.0f, 0.3f, 2.0f, 0.0f, INFINITY, 0.01f};
     const int64_t bytes = vocab * element_bytes(dtype);
     for (int64_t i = 0; i < MIXED; ++i) {
-        const int32_t count = i == 3 ? (int32_t)random_below(r, MIXED_MOST + 1) : (int32_t)random_below(r, 6);
+        const int32_t most = vocab > MIXED_VOCAB ? i % 5 ? 0 : 3 : i == 3 ? MIXED_MOST : 5, count = (int32_t)random_below(r, most + 1);
         const int kind = fine ? 2 : (int)random_below(r, 4), filtered = !fine && random_below(r, 5) == 0, same = random_below(r, 3) != 0;
         m->first[i + 1] = m->first[i] + count;
         m->seed[i] = random_bits(r), m->position[i] = random_bits(r);
@@ -805,6 +805,18 @@ TEST(mixed_batches_as_the_cpu) {
             check_mixed(dtype, vocab, RAFFLE_REJECTION, DRAFT_TOKENS, 1, 900 + (uint64_t)i);
         }
     CHECK(mixed_recovered > 100 * rounds, "only %ld requests ended early", mixed_recovered);
+}
+
+/* Rows of more groups than shared memory has room for: whoever finishes them changes records that the second kernel may look at. */
+TEST(rows_of_many_groups_as_the_cpu) {
+    NEED_GPU();
+    enum { MANY_VOCAB = 1100 * 256 };
+    for (int i = 0; i < test_amount(2); ++i) {
+        check_mixed(RAFFLE_BF16, MANY_VOCAB, RAFFLE_REJECTION, DRAFT_LOGITS, 1, 1000 + (uint64_t)i);
+        check_mixed(RAFFLE_BF16, MANY_VOCAB, RAFFLE_BLOCK, DRAFT_LOGITS, 1, 1100 + (uint64_t)i);
+        check_mixed(RAFFLE_BF16, MANY_VOCAB, RAFFLE_REJECTION, DRAFT_TOKENS, 0, 1200 + (uint64_t)i);
+        check_mixed(RAFFLE_BF16, MANY_VOCAB, RAFFLE_REJECTION, DRAFT_LOGITS, 0, 1300 + (uint64_t)i);
+    }
 }
 
 /* Offsets that are not those of the batch: no token outside the vocabulary comes of them, and the next call finds nothing of them. */
@@ -955,6 +967,7 @@ int main(void) {
     RUN(refused);
     RUN(drafts_as_the_cpu);
     RUN(mixed_batches_as_the_cpu);
+    RUN(rows_of_many_groups_as_the_cpu);
     RUN(offsets_out_of_order);
     RUN(large_batches_as_the_cpu);
     return test_report("cuda_verify");
