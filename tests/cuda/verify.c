@@ -853,6 +853,37 @@ TEST(offsets_out_of_order) {
     }
 }
 
+/* Offsets that speak of drafts where the batch has none, nor a list of them: nobody looks for one. */
+TEST(offsets_without_drafts) {
+    NEED_GPU();
+    enum { WORDS = 300 };
+    static float logits[2 * WORDS];
+    static const int32_t first[3] = {0, 1, 0};
+    static const uint64_t zero[2];
+    int32_t token[2];
+    uint32_t flags[2];
+    device_arena a = {.count = 0};
+    raffle_logits rows = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    rows.data = arena_send(&a, logits, sizeof logits), rows.rows = 2;
+    params.seed = params.position = arena_send(&a, zero, sizeof zero);
+    drafts.method = RAFFLE_BLOCK, drafts.requests = 2, drafts.first = arena_send(&a, first, sizeof first);
+    int32_t *token_there = gpu_alloc(sizeof token), *accepted_there = gpu_alloc(8);
+    uint32_t *flags_there = gpu_alloc(sizeof flags);
+    verified.token = token_there, verified.accepted = accepted_there, verified.row_flags = flags_there;
+    gpu_plan g = plan_make(RAFFLE_F32, WORDS, 2);
+    CUDA(cudaMemset(token_there, 0, sizeof token));
+    CHECK_STATUS(raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, NULL), RAFFLE_OK);
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(token, token_there, sizeof token, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 2; ++i) CHECK(token[i] >= RAFFLE_NO_TOKEN && token[i] < WORDS, "token %d", token[i]);
+    plan_freed(g);
+    device_arena_free(&a);
+    freed(token_there), freed(accepted_there), freed(flags_there);
+}
+
 /* ---- 64 requests with 4 drafts of 128256 bf16: the CPU's answers, and how long it takes ---- */
 
 enum { BIG = 64, BIG_DRAFTS = 4, BIG_ROWS = BIG * (BIG_DRAFTS + 1), BIG_VOCAB = 128256 };
@@ -969,6 +1000,7 @@ int main(void) {
     RUN(mixed_batches_as_the_cpu);
     RUN(rows_of_many_groups_as_the_cpu);
     RUN(offsets_out_of_order);
+    RUN(offsets_without_drafts);
     RUN(large_batches_as_the_cpu);
     return test_report("cuda_verify");
 }
