@@ -505,7 +505,7 @@ __device__ __forceinline__ bool groups_arrive(const verify_args &a, left_item *f
 }
 
 /* Makes the counters of requests ready for the next call. Where not all rows of one arrived, because the offsets are not those of this
- * batch, says what can be said without touching a row that may not be its own. A thread for each. */
+ * batch, says what can be said without touching a row that another takes for its own. A thread for each. */
 __device__ __forceinline__ void requests_check(const verify_args &a) {
     const int64_t r = blockIdx.x * (int64_t)BLOCK_THREADS + threadIdx.x;
     if (r >= a.requests) return;
@@ -517,6 +517,7 @@ __device__ __forceinline__ void requests_check(const verify_args &a) {
     if (a.last) a.last[r] = RULE_NO_TOKEN;
     if (!request_range(a, r, &first, &count)) return;
     for (int64_t i = 0; i <= count; ++i) {
+        if (request_of(a, first + r + i, 1) != r) continue;
         a.out[first + r + i] = RULE_NO_TOKEN;
         if (a.path) a.path[first + r + i] = -1;
         if (a.row_flags) a.row_flags[first + r + i] = i ? 0 : RAFFLE_ROW_ARGUMENT;

@@ -884,6 +884,37 @@ TEST(offsets_without_drafts) {
     freed(token_there), freed(accepted_there), freed(flags_there);
 }
 
+/* A request whose offsets are its own keeps its tokens, though those of another speak of its last row. */
+TEST(offsets_that_overlap) {
+    NEED_GPU();
+    enum { WORDS = 300, ROWS = 7 };
+    static float logits[ROWS * WORDS];
+    static const float cold[3];
+    static const int32_t first[4] = {0, 3, 1, 4}, drafted[4] = {0, 1, 2, 3};
+    static const uint64_t zero[3];
+    int32_t token[ROWS], accepted[3];
+    for (int i = 0; i < ROWS; ++i) logits[i * WORDS + i] = 9.0f;
+    device_arena a = {.count = 0};
+    raffle_logits rows = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    rows.data = arena_send(&a, logits, sizeof logits), rows.rows = ROWS;
+    params.temperature = arena_send(&a, cold, sizeof cold), params.seed = params.position = arena_send(&a, zero, sizeof zero);
+    drafts.requests = 3, drafts.first = arena_send(&a, first, sizeof first), drafts.token = arena_send(&a, drafted, sizeof drafted);
+    int32_t *token_there = gpu_alloc(sizeof token), *accepted_there = gpu_alloc(sizeof accepted);
+    verified.token = token_there, verified.accepted = accepted_there;
+    gpu_plan g = plan_make(RAFFLE_F32, WORDS, ROWS);
+    CHECK_STATUS(raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, NULL), RAFFLE_OK);
+    CUDA(cudaMemcpy(token, token_there, sizeof token, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(accepted, accepted_there, sizeof accepted, cudaMemcpyDeviceToHost));
+    CHECK(accepted[0] == 3 && !accepted[1] && !accepted[2], "accepted %d %d %d", accepted[0], accepted[1], accepted[2]);
+    for (int i = 0; i < 4; ++i) CHECK(token[i] == i, "token %d is %d", i, token[i]);
+    plan_freed(g);
+    device_arena_free(&a);
+    freed(token_there), freed(accepted_there);
+}
+
 /* ---- 64 requests with 4 drafts of 128256 bf16: the CPU's answers, and how long it takes ---- */
 
 enum { BIG = 64, BIG_DRAFTS = 4, BIG_ROWS = BIG * (BIG_DRAFTS + 1), BIG_VOCAB = 128256 };
@@ -1001,6 +1032,7 @@ int main(void) {
     RUN(rows_of_many_groups_as_the_cpu);
     RUN(offsets_out_of_order);
     RUN(offsets_without_drafts);
+    RUN(offsets_that_overlap);
     RUN(large_batches_as_the_cpu);
     return test_report("cuda_verify");
 }
