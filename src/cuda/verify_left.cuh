@@ -5,9 +5,9 @@
 
 #include "verify_rows.cuh"
 
-/* One position of a request: its target row, and its draft's row (-1: tokens alone), which may be greedy. */
+/* One position of a request, and its draft's row (-1: tokens alone), which may be greedy. */
 struct position_pair {
-    int64_t row, draft;
+    int64_t draft;
     odds by;
     int node;
 };
@@ -443,7 +443,6 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         k->w.first = k->item.first;
         k->w.count = k->item.drafts;
         walk_find(a, &k->w);
-        k->p.row = row;
         k->p.draft = own;
         k->p.node = k->item.node;
         k->groups = a.groups;

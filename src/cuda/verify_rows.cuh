@@ -17,9 +17,9 @@ __device__ __forceinline__ const int32_t *path_read(const verify_args &a, int64_
 
 /* Where a row belongs. */
 struct row_place {
-    int64_t request, first, count; /* its request's drafts */
-    int64_t node;                  /* the draft before it; -1: none */
-    int depth;                     /* drafts on the way to it, itself included */
+    int64_t first, count; /* its request's drafts */
+    int64_t node;         /* the draft before it; -1: none */
+    int depth;            /* drafts on the way to it, itself included */
 };
 
 /* What a row's request asks for beyond row_params; slot -1: nothing can be asked. Returns false if it cannot be done. By one warp. */
@@ -63,7 +63,7 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
         p.vocab = a.vocab;
     }
 #if CUT_MORE
-    const row_place at = {r, first, count, node, depth};
+    const row_place at = {first, count, node, depth};
     const int32_t *slots = draft ? a.draft.slot : a.target.slot;
     if (!request_find(a, at, index, !valid || probs ? -1 : slots ? slots[r] : r, &row, k->edit.path, &k->request)) valid = false;
     const row_filters more = ROW_FILTERS(&k->request.extra);
