@@ -564,6 +564,7 @@ template <class type> static __device__ __noinline__ bool part_read_prepared(wor
     }
     if (g < end) nan = groups_redo<type>(k, g, end, true);
     if (!quick || !edited || !k->to.weights) return nan;
+    __syncwarp(); /* note() has stored there */
 #pragma unroll 1
     for (int i = g + threadIdx.x % WARP * BLOCK_WARPS; i < end; i += WARP * BLOCK_WARPS) k->edit.most[(i - first) * PIECES] = WEIGHED;
     __syncthreads();

@@ -491,7 +491,7 @@ __device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast
 }
 
 /* What fast_sort and fast_draw do, for at most FEW candidates: their places are counted, and then every warp does the rest for
- * itself, four of them a lane. Two barriers instead of a dozen. False as there. */
+ * itself, four of them a lane. Three barriers instead of a dozen. False as there. */
 template <class type>
 __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fast_scale &s, uint64_t mass, float min_p, int32_t *token) {
     enum { OWN = FEW / WARP };

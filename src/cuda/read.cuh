@@ -401,8 +401,9 @@ template <class type> __device__ __forceinline__ bool groups_first(row_job *k, f
     return groups_weigh<true, true>(f, to, to);
 }
 
-/* A block's part of a row, its warps taking turns; of a row `apart`, as it came, for the report. `f` has been started if the row is `plain`; `rest` says which groups,
- * from the warp's first to the end, if the loops below leave any. Returns whether there was a NaN. */
+/* A block's part of a row, its warps taking turns; of a row `apart`, as it came, for the report. `f` has been started if the row is
+ * `plain`; `rest` says which groups, from the warp's first to the end, if the loops below leave any. Returns whether there was a NaN
+ * (not of a row `apart`: its other reading finds those that count). */
 template <class type, class range> __device__ __forceinline__ bool groups_read(row_job *k, flight<type> &f, bool plain, range rest) {
     bool again = true;
     int whole = 0;

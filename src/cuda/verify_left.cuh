@@ -5,9 +5,9 @@
 
 #include "verify_rows.cuh"
 
-/* One position of a request: its target row, and its draft's row (-1: tokens alone), which may be greedy. */
+/* One position of a request, and its draft's row (-1: tokens alone), which may be greedy. */
 struct position_pair {
-    int64_t row, draft;
+    int64_t draft;
     odds by;
     int node;
 };
@@ -443,7 +443,6 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         k->w.first = k->item.first;
         k->w.count = k->item.drafts;
         walk_find(a, &k->w);
-        k->p.row = row;
         k->p.draft = own;
         k->p.node = k->item.node;
         k->groups = a.groups;
@@ -468,8 +467,10 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
     } else if (threadIdx.x == 2 * WARP) {
         k->target_near = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && !k->target.kept.capped;
         k->own_near = !tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && !k->own.kept.capped;
-        k->target_sure = k->target_near && k->target.whole && !k->target.pieces; /* records are sums of the weights that are drawn from */
-        k->own_sure = k->own_near && k->own.whole && !k->own.pieces;
+        /* Records are sums of the weights that are drawn from, unless the draw has changed them (work::mass_set). */
+        const bool kept = a.groups <= PEAKS_MAX;
+        k->target_sure = kept && k->target_near && k->target.whole && !k->target.pieces;
+        k->own_sure = kept && k->own_near && k->own.whole && !k->own.pieces;
     }
     __syncthreads();
 }
@@ -503,7 +504,7 @@ __device__ __forceinline__ bool groups_arrive(const verify_args &a, left_item *f
 }
 
 /* Makes the counters of requests ready for the next call. Where not all rows of one arrived, because the offsets are not those of this
- * batch, says what can be said without touching a row that may not be its own. A thread for each. */
+ * batch, says what can be said without touching a row that another takes for its own. A thread for each. */
 __device__ __forceinline__ void requests_check(const verify_args &a) {
     const int64_t r = blockIdx.x * (int64_t)BLOCK_THREADS + threadIdx.x;
     if (r >= a.requests) return;
@@ -515,6 +516,7 @@ __device__ __forceinline__ void requests_check(const verify_args &a) {
     if (a.last) a.last[r] = RULE_NO_TOKEN;
     if (!request_range(a, r, &first, &count)) return;
     for (int64_t i = 0; i <= count; ++i) {
+        if (request_of(a, first + r + i, 1) != r) continue;
         a.out[first + r + i] = RULE_NO_TOKEN;
         if (a.path) a.path[first + r + i] = -1;
         if (a.row_flags) a.row_flags[first + r + i] = i ? 0 : RAFFLE_ROW_ARGUMENT;

@@ -17,9 +17,9 @@ __device__ __forceinline__ const int32_t *path_read(const verify_args &a, int64_
 
 /* Where a row belongs. */
 struct row_place {
-    int64_t request, first, count; /* its request's drafts */
-    int64_t node;                  /* the draft before it; -1: none */
-    int depth;                     /* drafts on the way to it, itself included */
+    int64_t first, count; /* its request's drafts */
+    int64_t node;         /* the draft before it; -1: none */
+    int depth;            /* drafts on the way to it, itself included */
 };
 
 /* What a row's request asks for beyond row_params; slot -1: nothing can be asked. Returns false if it cannot be done. By one warp. */
@@ -63,7 +63,7 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
         p.vocab = a.vocab;
     }
 #if CUT_MORE
-    const row_place at = {r, first, count, node, depth};
+    const row_place at = {first, count, node, depth};
     const int32_t *slots = draft ? a.draft.slot : a.target.slot;
     if (!request_find(a, at, index, !valid || probs ? -1 : slots ? slots[r] : r, &row, k->edit.path, &k->request)) valid = false;
     const row_filters more = ROW_FILTERS(&k->request.extra);
@@ -173,7 +173,7 @@ __device__ __forceinline__ void draft_tickets(const verify_args &a, int64_t inde
     if (threadIdx.x == token % GROUP) *to = own;
 }
 
-/* The drafts behind a row, and where their tickets in it go: each(token, place). */
+/* The drafts behind a row of a request whose offsets are good (a draft's row needs none), and where their tickets in it go: each(token, place). */
 template <class visit> __device__ __forceinline__ void drafts_behind(const verify_args &a, int64_t index, visit each) {
     if (index >= a.rows) {
         const int64_t i = index - a.rows;
@@ -215,7 +215,7 @@ template <class type> __device__ __forceinline__ bool verify_part(const verify_a
         if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
             const row_law made = law_short(k, state, p.row >= a.rows && a.draft_probs);
             law_leave(a, p.row, state, made);
-            if (p.row >= a.rows || a.method == RAFFLE_BLOCK) /* else nobody asks for them */
+            if (p.row >= a.rows) /* else nobody asks for them; and offsets may be those of no row */
                 drafts_behind(a, p.row, [&](int32_t token, uint64_t *to) { *to = made.greedy && token == made.token; });
             closes = request_arrive(a, p.row);
         }

@@ -695,7 +695,7 @@ static void mixed_make(mixed_batch *m, char *target, char *draft, int dtype, int
     static const float temperatures[] = {0.8f, 0.8f, 1.0f, 0.3f, 2.0f, 0.0f, INFINITY, 0.01f};
     const int64_t bytes = vocab * element_bytes(dtype);
     for (int64_t i = 0; i < MIXED; ++i) {
-        const int32_t count = i == 3 ? (int32_t)random_below(r, MIXED_MOST + 1) : (int32_t)random_below(r, 6);
+        const int32_t most = vocab > MIXED_VOCAB ? i % 5 ? 0 : 3 : i == 3 ? MIXED_MOST : 5, count = (int32_t)random_below(r, most + 1);
         const int kind = fine ? 2 : (int)random_below(r, 4), filtered = !fine && random_below(r, 5) == 0, same = random_below(r, 3) != 0;
         m->first[i + 1] = m->first[i] + count;
         m->seed[i] = random_bits(r), m->position[i] = random_bits(r);
@@ -807,6 +807,18 @@ TEST(mixed_batches_as_the_cpu) {
     CHECK(mixed_recovered > 100 * rounds, "only %ld requests ended early", mixed_recovered);
 }
 
+/* Rows of more groups than shared memory has room for: whoever finishes them changes records that the second kernel may look at. */
+TEST(rows_of_many_groups_as_the_cpu) {
+    NEED_GPU();
+    enum { MANY_VOCAB = 1100 * 256 };
+    for (int i = 0; i < test_amount(2); ++i) {
+        check_mixed(RAFFLE_BF16, MANY_VOCAB, RAFFLE_REJECTION, DRAFT_LOGITS, 1, 1000 + (uint64_t)i);
+        check_mixed(RAFFLE_BF16, MANY_VOCAB, RAFFLE_BLOCK, DRAFT_LOGITS, 1, 1100 + (uint64_t)i);
+        check_mixed(RAFFLE_BF16, MANY_VOCAB, RAFFLE_REJECTION, DRAFT_TOKENS, 0, 1200 + (uint64_t)i);
+        check_mixed(RAFFLE_BF16, MANY_VOCAB, RAFFLE_REJECTION, DRAFT_LOGITS, 0, 1300 + (uint64_t)i);
+    }
+}
+
 /* Offsets that are not those of the batch: no token outside the vocabulary comes of them, and the next call finds nothing of them. */
 TEST(offsets_out_of_order) {
     NEED_GPU();
@@ -839,6 +851,68 @@ TEST(offsets_out_of_order) {
         device_batch_freed(&d);
         draft_batch_free(b);
     }
+}
+
+/* Offsets that speak of drafts where the batch has none, nor a list of them: nobody looks for one. */
+TEST(offsets_without_drafts) {
+    NEED_GPU();
+    enum { WORDS = 300 };
+    static float logits[2 * WORDS];
+    static const int32_t first[3] = {0, 1, 0};
+    static const uint64_t zero[2];
+    int32_t token[2];
+    uint32_t flags[2];
+    device_arena a = {.count = 0};
+    raffle_logits rows = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    rows.data = arena_send(&a, logits, sizeof logits), rows.rows = 2;
+    params.seed = params.position = arena_send(&a, zero, sizeof zero);
+    drafts.method = RAFFLE_BLOCK, drafts.requests = 2, drafts.first = arena_send(&a, first, sizeof first);
+    int32_t *token_there = gpu_alloc(sizeof token), *accepted_there = gpu_alloc(8);
+    uint32_t *flags_there = gpu_alloc(sizeof flags);
+    verified.token = token_there, verified.accepted = accepted_there, verified.row_flags = flags_there;
+    gpu_plan g = plan_make(RAFFLE_F32, WORDS, 2);
+    CUDA(cudaMemset(token_there, 0, sizeof token));
+    CHECK_STATUS(raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, NULL), RAFFLE_OK);
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(token, token_there, sizeof token, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 2; ++i) CHECK(token[i] >= RAFFLE_NO_TOKEN && token[i] < WORDS, "token %d", token[i]);
+    plan_freed(g);
+    device_arena_free(&a);
+    freed(token_there), freed(accepted_there), freed(flags_there);
+}
+
+/* A request whose offsets are its own keeps its tokens, though those of another speak of its last row. */
+TEST(offsets_that_overlap) {
+    NEED_GPU();
+    enum { WORDS = 300, ROWS = 7 };
+    static float logits[ROWS * WORDS];
+    static const float cold[3];
+    static const int32_t first[4] = {0, 3, 1, 4}, drafted[4] = {0, 1, 2, 3};
+    static const uint64_t zero[3];
+    int32_t token[ROWS], accepted[3];
+    for (int i = 0; i < ROWS; ++i) logits[i * WORDS + i] = 9.0f;
+    device_arena a = {.count = 0};
+    raffle_logits rows = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    rows.data = arena_send(&a, logits, sizeof logits), rows.rows = ROWS;
+    params.temperature = arena_send(&a, cold, sizeof cold), params.seed = params.position = arena_send(&a, zero, sizeof zero);
+    drafts.requests = 3, drafts.first = arena_send(&a, first, sizeof first), drafts.token = arena_send(&a, drafted, sizeof drafted);
+    int32_t *token_there = gpu_alloc(sizeof token), *accepted_there = gpu_alloc(sizeof accepted);
+    verified.token = token_there, verified.accepted = accepted_there;
+    gpu_plan g = plan_make(RAFFLE_F32, WORDS, ROWS);
+    CHECK_STATUS(raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, NULL), RAFFLE_OK);
+    CUDA(cudaMemcpy(token, token_there, sizeof token, cudaMemcpyDeviceToHost));
+    CUDA(cudaMemcpy(accepted, accepted_there, sizeof accepted, cudaMemcpyDeviceToHost));
+    CHECK(accepted[0] == 3 && !accepted[1] && !accepted[2], "accepted %d %d %d", accepted[0], accepted[1], accepted[2]);
+    for (int i = 0; i < 4; ++i) CHECK(token[i] == i, "token %d is %d", i, token[i]);
+    plan_freed(g);
+    device_arena_free(&a);
+    freed(token_there), freed(accepted_there);
 }
 
 /* ---- 64 requests with 4 drafts of 128256 bf16: the CPU's answers, and how long it takes ---- */
@@ -955,7 +1029,10 @@ int main(void) {
     RUN(refused);
     RUN(drafts_as_the_cpu);
     RUN(mixed_batches_as_the_cpu);
+    RUN(rows_of_many_groups_as_the_cpu);
     RUN(offsets_out_of_order);
+    RUN(offsets_without_drafts);
+    RUN(offsets_that_overlap);
     RUN(large_batches_as_the_cpu);
     return test_report("cuda_verify");
 }
