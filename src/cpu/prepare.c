@@ -9,7 +9,7 @@
 
 /* ---- workspace ------------------------------------------------------------------------------------- */
 
-enum { EDIT_SHARE = 128 }; /* a patch is for rows of which less than one token in so many is edited */
+enum { EDIT_SHARE = 128 }; /* a patch is for rows of which at most one token in so many is edited */
 
 static int64_t power_from(int64_t least) {
     int64_t power = 16;
