@@ -9,7 +9,7 @@
 
 /* ---- workspace ------------------------------------------------------------------------------------- */
 
-enum { EDIT_SHARE = 128 }; /* a patch is for rows of which less than one token in so many is edited */
+enum { EDIT_SHARE = 128 }; /* a patch is for rows of which at most one token in so many is edited */
 
 static int64_t power_from(int64_t least) {
     int64_t power = 16;
@@ -88,9 +88,9 @@ static said said_make(const call *call, int64_t slot, tail tail, const edit_scra
     return made;
 }
 
-/* The entries of the last `window` tokens (0: all), counted anew where the slot's own do not tell. */
-static void said_count(said *all, int32_t window, int tailed, const edit_scratch *s) {
-    if (!tailed && (!window || window >= all->length)) return;
+/* The entries of the last `window` tokens (0: all), counted anew if asked for, or where the slot's own do not tell. */
+static void said_count(said *all, int32_t window, int anew, const edit_scratch *s) {
+    if (!anew && (!window || window >= all->length)) return;
     history_head head;
     int32_t first = window && window < all->length ? all->length - window : 0;
     history h = table_make(s, &head, all->length - first);
@@ -337,7 +337,7 @@ int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, in
     row->patch = patch;
     patch_peaks(patch, table, peaks, row);
     if (penalises) {
-        said_count(&h, e->penalty_window, 0, s);
+        said_count(&h, e->penalty_window, h.entries > s->count_max, s); /* a slot keeps more, of tokens that were taken back */
         patch_penalties(patch, chains, &h, table, s, peaks, row);
     }
     return 1;

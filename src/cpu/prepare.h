@@ -57,7 +57,7 @@ typedef struct said_chains {
 } said_chains;
 
 /* The same where few tokens are edited and few groups will be read: *row gets a patch, and the scratch the largest logits of
- * its groups. Returns 0, and changes nothing, if the row is not of that kind. */
+ * its groups. Returns 0, and leaves the row as it is, if it is not of that kind. */
 int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, int64_t slot, const edit_scratch *scratch,
                          const cpu_scratch *peaks, cpu_patch *patch, said_chains *chains, cpu_row *row);
 

@@ -1,6 +1,6 @@
 /* row_more.h - the loops that few rows need: those of the filters of raffle_extra, and the copy of a row that is going
- * to be edited. Included by row_kernels.h only. But for the copy they are compiled once, and look at the row's kind as they
- * read. */
+ * to be edited, or of its groups. Included by row_kernels.h only. But for copies they are compiled once, and look at the
+ * row's kind as they read. */
 
 /* Writes the row to to[vocab], masked tokens as -inf. */
 RAFFLE_FN void row_copy(const cpu_row *row, float *to, int kind) {

@@ -267,11 +267,11 @@ static float peak_bound(const work *k, int64_t count, float best) {
 /* What later stages need not do again.
  * The list that is still in the scratch: if it has an upper end, mass[] holds the tickets above, so for a cut between
  * its ends every group is weighed already but for its listed tokens.
- * Or the weights of the whole row, which the first reading left in mass[].
+ * Or the weights of the whole row, which the first reading left in low[] and size[].
  * Either was weighed with the scale c, c_low. */
 typedef struct row_state {
     listing list; /* not complete: there is none */
-    int weighed;  /* whether mass[] holds weights */
+    int weighed;  /* whether low[] and size[] hold weights */
     float c, c_low;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
     int fine;      /* whether part[] holds the largest logits of parts */

@@ -89,9 +89,73 @@ TEST(few_tokens) { walk(1, 3, (int)test_amount(3000)); }
 TEST(one_token) { walk(2, 1, (int)test_amount(300)); }
 TEST(many_tokens) { walk(3, 200, (int)test_amount(6000)); } /* more than entries: counted anew again and again */
 
+/* A slot whose table has more entries than a history has tokens, nearly all of them of tokens that were taken back. */
+TEST(taken_back) {
+    enum { ROOM = 8192, WIDE = 40000, DRAFTS = 384, ROWS = 8 }; /* 24 * 384 entries: one for nearly all there is room for */
+    test_random r = {4};
+    static int32_t token[DRAFTS];
+    raffle_state s = raffle_state_init();
+    s.slots = ROWS;
+    s.history_max = ROOM;
+    s.vocab = WIDE;
+    s.memory = test_alloc(raffle_state_bytes(&s));
+    CHECK_STATUS(raffle_state_clear(&s, NULL, NULL), RAFFLE_OK);
+    batch b;
+    batch_alloc(&b, ROWS, WIDE, RAFFLE_F32, 0, 0);
+    b.flags = 0;
+    raffle_extra extra[ROWS];
+    memset(extra, 0, sizeof extra);
+    for (int32_t row = 0; row < ROWS; ++row) {
+        int32_t count = DRAFTS, id = 0;
+        raffle_tokens t = raffle_tokens_init();
+        t.rows = 1;
+        t.slot = &row;
+        t.token = token;
+        t.count = &count;
+        t.stride = DRAFTS;
+        while (id < ROOM + ROOM / 8) { /* ids are spread over the row; the last are left */
+            for (int i = 0; i < DRAFTS; ++i, ++id) token[i] = (int32_t)((int64_t)id * 7 % WIDE);
+            CHECK_STATUS(raffle_state_accept(&s, &t, NULL), RAFFLE_OK);
+            if (id < ROOM + ROOM / 8) CHECK_STATUS(raffle_state_truncate(&s, &t, NULL), RAFFLE_OK);
+        }
+        b.kind[row] = "normal";
+        b.row_seed[row] = random_bits(&r) >> 40;
+        vector_row_make("normal", b.row_seed[row], WIDE, RAFFLE_F32, b.data + row * b.stride * 4);
+        for (int i = 0; i < DRAFTS; i += 2) /* what was said is the likeliest, so that penalties matter */
+            vector_store(b.data + row * b.stride * 4, RAFFLE_F32, token[i], vector_bits(9.0f + (float)(i % 16) / 8));
+        b.temperature[row] = 0.8f;
+        b.top_k[row] = 40;
+        b.top_p[row] = 1.0f;
+        b.min_p[row] = 0.0f;
+        b.seed[row] = random_bits(&r);
+        b.position[row] = (uint64_t)row;
+        extra[row].presence = 1.5f;
+        extra[row].penalty_window = row % 2 ? DRAFTS / 2 : 0;
+    }
+    b.extra = extra;
+    b.state = &s;
+    batch_ask_oracle(&b);
+    for (int i = 0; i < ISA_COUNT; ++i) {
+        if (!raffle_isa_available(every_isa[i])) continue;
+        runner own = runner_make_for(RAFFLE_F32, WIDE, every_isa[i], RAFFLE_PLAN_EXTRA, ROOM);
+        raffle_params params = batch_params(&b);
+        raffle_logits logits = raffle_logits_init();
+        outputs o;
+        logits.data = b.data;
+        logits.rows = ROWS;
+        outputs_poison(&o);
+        CHECK_STATUS(raffle_sample(own.plan, &logits, &params, &o.result, &own.launch, NULL), RAFFLE_OK);
+        outputs_check(&o, &b, NULL, raffle_isa_name(every_isa[i]));
+        runner_free(own);
+    }
+    batch_free(&b);
+    free(s.memory);
+}
+
 int main(void) {
     RUN(few_tokens);
     RUN(one_token);
     RUN(many_tokens);
+    RUN(taken_back);
     return test_report("state");
 }

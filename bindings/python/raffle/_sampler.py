@@ -104,7 +104,7 @@ class Sampler:
     like:    an array of the device that logits will be on; None: the CPU.
     flags:   as in sample(), for all slots.
     threads: CPU: how many threads share the rows of a call.
-    vocab:   how many tokens there are: lets add() check ids.
+    vocab:   how many tokens there are: lets add() check ids. With histories, logits must have as many.
     history_max: how many tokens a request may have, prompt and output; 0: no histories. Needs vocab.
 
     One thread at a time may use a sampler whose requests ask for more than temperature, top_k, top_p and min_p; on a GPU, one

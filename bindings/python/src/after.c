@@ -11,8 +11,14 @@ static const raffle_state *after_state(const batch *b, const batch_after *a) {
 
 int after_check(const batch *b, const batch_after *a) {
     requests_object *q = b->requests;
-    if (!after_state(b, a)) return 0;
+    const raffle_state *state = after_state(b, a);
+    if (!state) return 0;
     if (!requests_idle(q)) return -1;
+    if (state->vocab != b->plan->desc.vocab) { /* the library says so of requests that look at their histories */
+        PyErr_Format(PyExc_ValueError, "state.vocab is %lld: the plan's is %lld", (long long)state->vocab,
+                     (long long)b->plan->desc.vocab);
+        return -1;
+    }
     if (!b->slot.on_gpu) return requests_accept_check(q, b->slot.data, b->entries, a->draft, a->each);
     if (b->entries <= q->slots) return 0; /* the rest only the GPU knows: it flags what does not fit */
     PyErr_Format(PyExc_ValueError, "%lld rows have %lld slots: no slot may be there twice", (long long)b->entries, (long long)q->slots);

@@ -431,3 +431,16 @@ def test_parameters_of_drafts_have_an_entry_per_request(logits):
     assert found.tokens.tolist() == wanted.tokens.tolist() and len(set(wanted.accepted.tolist())) > 1
     with pytest.raises(ValueError, match="draft temperature has 9 entries"):
         sampler.verify(target, drafts, slots, draft_logits=logits.repeat(2, 0), draft_params=dict(temperature=[1.0] * 9))
+
+
+@pytest.mark.parametrize("vocab", [VOCAB - 1, VOCAB + 1])
+def test_logits_of_another_vocabulary(vocab):
+    """Told before anything is drawn, whatever the token would have been, and whatever requests ask for: as on a GPU."""
+    sampler = raffle.Sampler(1, vocab=VOCAB, history_max=8)
+    slot = sampler.add(temperature=0)
+    sentence = f"state.vocab is {VOCAB}: the plan's is {vocab}"
+    for call in (lambda: sampler.sample(np.zeros((1, vocab), np.float32), [slot]),
+                 lambda: sampler.verify(np.zeros((1, 2, vocab), np.float32), np.zeros((1, 1), np.int32), [slot])):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+    assert sampler.history(slot) == ([], []) and sampler.get(slot)["position"] == 0
