@@ -28,6 +28,17 @@ __device__ __forceinline__ uint32_t warp_add(uint32_t x) {
 #endif
 }
 
+/* Sum over the lanes up to this one. */
+template <class integer> __device__ __forceinline__ integer warp_through(integer x) {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int step = 1; step < WARP; step <<= 1) {
+        const integer other = __shfl_up_sync(ALL_LANES, x, step);
+        if (lane >= step) x += other;
+    }
+    return x;
+}
+
 /* Sum of 64-bit values, three 32-bit sums of 22, 21 and 21 bits at a time: 32 of them cannot overflow. */
 __device__ __forceinline__ uint64_t warp_add_wide(uint64_t x) {
     uint64_t low = warp_add((uint32_t)x & 0x3fffffu), middle = warp_add((uint32_t)(x >> 22) & 0x1fffffu);

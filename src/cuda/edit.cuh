@@ -298,12 +298,7 @@ template <class type> __device__ __forceinline__ uint32_t part_number(work<type>
     uint32_t own = 0, total = 0;
 #pragma unroll 1
     for (int i = first; i < end; ++i) own += (uint32_t)__popc(s.bits[i]);
-    uint32_t place = own;
-#pragma unroll
-    for (int step = 1; step < WARP; step <<= 1) {
-        const uint32_t other = __shfl_up_sync(ALL_LANES, place, step);
-        if (lane >= step) place += other;
-    }
+    uint32_t place = warp_through(own);
     if (lane == WARP - 1) k->block.of_warp[warp] = place;
     place -= own;
     __syncthreads();
@@ -373,11 +368,9 @@ template <class type> static __device__ __noinline__ void part_edit_far(work<typ
         }
 }
 
-/* Which piece of its group a token of the part is in: group.cuh says which lanes hold it. */
+/* Which piece of its group a token of the part is in. */
 template <class type> __device__ __forceinline__ uint32_t edit_piece(const work<type> *k, const edit_part &p, uint32_t at) {
-    const uint32_t token = at % GROUP, lane_whole = type::BYTES == 4 ? token % 128 / 4 : token / LANE_TOKENS;
-    const bool whole = group_whole(k->row, (int)((p.first + at) / GROUP));
-    return (whole ? lane_whole : token % WARP) / PIECE_LANES;
+    return token_lane<type>(group_whole(k->row, (int)((p.first + at) / GROUP)), at % GROUP) / PIECE_LANES;
 }
 
 /* Where the marks are made: tallies and logits in shared memory. False if there is no room. *nan: an edited logit is none. */

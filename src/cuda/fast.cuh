@@ -35,12 +35,7 @@ __device__ __forceinline__ void fast_range(uint32_t *low, uint32_t *high, uint64
 /* Sum over the threads before this one, and over all. */
 __device__ __forceinline__ uint64_t fast_before(uint64_t x, uint64_t of_warp[BLOCK_WARPS], uint64_t *total) {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    uint64_t before = x;
-#pragma unroll
-    for (int step = 1; step < WARP; step <<= 1) {
-        const uint64_t other = __shfl_up_sync(ALL_LANES, before, step);
-        if (lane >= step) before += other;
-    }
+    uint64_t before = warp_through(x);
     if (lane == WARP - 1) of_warp[warp] = before;
     before -= x;
     __syncthreads();
@@ -143,11 +138,7 @@ __device__ __forceinline__ bool fast_bin(const uint32_t bins[BINS], uint32_t wan
 #pragma unroll
     for (int i = 0; i < PER; ++i) through += count[i];
     uint32_t larger = through, at = 0, here = 0, before = 0;
-#pragma unroll
-    for (int step = 1; step < WARP; step <<= 1) {
-        const uint32_t other = __shfl_up_sync(ALL_LANES, through, step);
-        if (lane >= step) through += other;
-    }
+    through = warp_through(through);
     const uint32_t lanes = __ballot_sync(ALL_LANES, through >= wanted);
     if (!lanes) return false;
     larger = through - larger;
@@ -441,18 +432,6 @@ __device__ __forceinline__ bool fast_draw(quick &q, const row_params &p, const r
 
 enum { FEW = 4 * WARP };
 
-/* The sum of the lanes before this one. */
-__device__ __forceinline__ uint64_t warp_before(uint64_t x) {
-    const int lane = threadIdx.x % WARP;
-    uint64_t before = x;
-#pragma unroll
-    for (int step = 1; step < WARP; step <<= 1) {
-        const uint64_t other = __shfl_up_sync(ALL_LANES, before, step);
-        if (lane >= step) before += other;
-    }
-    return before - x;
-}
-
 /* Gives every candidate its places by value and by id: two or four lanes have one and compare it with all. Leaves values and
  * tickets in their order (q.sorted, q.tickets), and in the first of its lanes: its order, tickets and place by id; else 0. */
 struct few_own {
@@ -506,9 +485,9 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     __syncthreads();
     const few_own own = few_rank(q, count, s);
     __syncthreads();
-    const uint4 of_lane = *(const uint4 *)(q.sorted + first);
+    const uint4 sorted = *(const uint4 *)(q.sorted + first);
     const ulonglong2 of_two = *(const ulonglong2 *)(q.tickets + first), of_others = *(const ulonglong2 *)(q.tickets + first + 2);
-    uint32_t order[OWN] = {of_lane.x, of_lane.y, of_lane.z, of_lane.w};
+    uint32_t order[OWN] = {sorted.x, sorted.y, sorted.z, sorted.w};
     uint64_t held[OWN] = {of_two.x, of_two.y, of_others.x, of_others.y};
 #pragma unroll
     for (uint32_t i = 0; i < OWN; ++i)
@@ -518,7 +497,8 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
         uint64_t kept = 0;
 #pragma unroll
         for (int i = 0; i < OWN; ++i) kept += order[i] >= low ? held[i] : 0;
-        uint64_t before = warp_before(held[0] + held[1] + held[2] + held[3]);
+        const uint64_t of_lane = held[0] + held[1] + held[2] + held[3];
+        uint64_t before = warp_through(of_lane) - of_lane;
         kept = warp_add_wide(kept);
         const uint64_t target = share_of(p.top_p, r.row_mass ? mass : kept);
         if (!r.top_k && !r.min_p_first && kept < target) return false;
@@ -549,7 +529,8 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     const ulonglong2 two = *(const ulonglong2 *)(by_id + first), others = *(const ulonglong2 *)(by_id + first + 2);
     const uint64_t stays[OWN] = {first < count ? two.x : 0, first + 1 < count ? two.y : 0, first + 2 < count ? others.x : 0,
                                  first + 3 < count ? others.y : 0};
-    uint64_t before = warp_before(stays[0] + stays[1] + stays[2] + stays[3]);
+    const uint64_t in_lane = stays[0] + stays[1] + stays[2] + stays[3];
+    uint64_t before = warp_through(in_lane) - in_lane;
     int32_t winner = RULE_NO_TOKEN;
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {

@@ -98,6 +98,12 @@ template <class type> __device__ __forceinline__ int lane_token(bool wide, int l
     return type::BYTES == 4 ? (j / 4) * 128 + lane * 4 + j % 4 : lane * 8 + j;
 }
 
+/* The lane that has a token, given its position in the group. */
+template <class type> __device__ __forceinline__ uint32_t token_lane(bool wide, uint32_t token) {
+    if (!wide) return token % WARP;
+    return type::BYTES == 4 ? token % 128 / 4 : token / LANE_TOKENS;
+}
+
 /* Loads a lane's tokens of a whole group, given the address of the group. */
 template <class type> __device__ __forceinline__ lane_raw<type> raw_load(const char *group, bool aligned, int lane) {
     lane_raw<type> raw;

@@ -325,7 +325,8 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
         also_so = k->valid && k->apart;
     }
 #endif
-    if (as_it_came || also_so) { /* before any call: behind one, compilers no longer know that lanes are together, and loads wait in the loop */
+    /* Before any call: behind one, compilers no longer know that lanes are together, and loads wait in the loop. */
+    if (as_it_came || also_so) {
         nan = groups_read<type>(k, f, plain, [&] {
             const block_part p = part_make(a);
             return make_int2(p.first + (int)threadIdx.x / WARP, p.end);

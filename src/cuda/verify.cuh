@@ -245,11 +245,7 @@ __device__ __forceinline__ bool warp_tickets(const device_row &row, const row_la
         if (j % run == 0) { /* a new run, behind those of all lanes so far */
             uint64_t own = 0;
             for (int i = j; i < LANE_TOKENS; ++i) own += i < j + run ? weight[i] : 0;
-            through = own;
-            for (int step = 1; step < WARP; step <<= 1) {
-                const uint64_t other = __shfl_up_sync(ALL_LANES, through, step);
-                if (lane >= step) through += other;
-            }
+            through = warp_through(own);
             const uint64_t of_all = __shfl_sync(ALL_LANES, through, WARP - 1);
             through += before - own;
             before += of_all;
