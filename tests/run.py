@@ -162,7 +162,7 @@ def step_asan():
     """clang, AddressSanitizer and UBSan: the tests at reduced size."""
     build_asan()
     ctest("build-asan", "-L", "^asan$", prefix="asan.",
-          env={"RAFFLE_TEST_QUICK": "20", "UBSAN_OPTIONS": "print_stacktrace=1",
+          env={"RAFFLE_TEST_QUICK": "1", "UBSAN_OPTIONS": "print_stacktrace=1",
                "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1"})
 
 
@@ -418,7 +418,7 @@ def main():
     parser.add_argument("--only", default=",".join(STEPS), help="of " + ",".join([*STEPS, *APART]))
     parser.add_argument("--fuzz-seconds", type=int)
     options = parser.parse_args()
-    options.fuzz_seconds = options.fuzz_seconds or (300 if options.long else 12)
+    options.fuzz_seconds = options.fuzz_seconds or (300 if options.long else 20)
     options.steps = options.only.split(",")
     if shutil.which("ccache"):  # the release, wheel and CUDA builds compile the same sources with the same flags
         os.environ.update(CMAKE_C_COMPILER_LAUNCHER="ccache", CCACHE_DIR=str(ROOT / "build/ccache"), CCACHE_NOHASHDIR="1")
