@@ -185,6 +185,8 @@ typedef struct raffle_params {
     const struct raffle_extra *extra; /* [slots] all else that requests ask for; the plan needs RAFFLE_PLAN_EXTRA */
     int64_t extra_bytes;              /* sizeof(raffle_extra), where extra is set */
     const struct raffle_state *state; /* what the requests have said so far, by the same slots; NULL: none */
+    uint64_t seed_offset, position_offset; /* added to every row's seed and position: on a GPU, calls whose rows go on together
+                                              count here, and write to no array. raffle_verify: 0 */
 } raffle_params;
 
 /* Row flags. */

@@ -60,8 +60,8 @@ static void row_fill(cpu_row *r, const raffle_plan *plan, const raffle_logits *l
     to->min_p = p->min_p ? p->min_p[slot] : 0.0f;
     to->top_k = p->top_k ? p->top_k[slot] : 0;
     to->flags = p->flags | (p->extra ? p->extra[slot].flags : 0);
-    to->seed = p->seed ? p->seed[slot] : 0;
-    to->position = p->position ? p->position[slot] : 0;
+    to->seed = (p->seed ? p->seed[slot] : 0) + p->seed_offset;
+    to->position = (p->position ? p->position[slot] : 0) + p->position_offset;
     to->draft_step = p->draft_step;
     to->more = filters_of(extra_of(p, slot));
 }

@@ -162,6 +162,8 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
     a->top_k = p->top_k;
     a->seed = p->seed;
     a->position = p->position;
+    a->seed_offset = p->seed_offset;
+    a->position_offset = p->position_offset;
     a->allow = p->allow;
     a->allow_stride = p->allow_stride;
     a->flags = p->flags;

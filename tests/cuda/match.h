@@ -237,6 +237,10 @@ static inline void match_pick(match *m, test_random *r) {
     for (int64_t i = 0; i < m->rows; ++i) c->slot[i] = (int32_t)random_below(r, m->slots);
 }
 
+/* Of seeds and positions: a graph keeps them, so they are the same for all calls. */
+static inline uint64_t match_seed_offset(const match *m) { return (uint64_t)m->vocab * 0x9e3779b97f4a7c15u; }
+static inline uint64_t match_position_offset(const match *m) { return (uint64_t)m->vocab % 3 ? (uint64_t)m->vocab << 29 : 0; }
+
 /* The parameters as a call sees them; `c` and `allow` are host or device addresses. */
 static inline raffle_params match_params(const match *m, const controls *c, const uint32_t *allow) {
     raffle_params p = raffle_params_init();
@@ -249,6 +253,8 @@ static inline raffle_params match_params(const match *m, const controls *c, cons
     p.top_k = m->has & HAS_TOP_K ? c->top_k : NULL;
     p.seed = c->seed;
     p.position = c->position;
+    p.seed_offset = match_seed_offset(m);
+    p.position_offset = match_position_offset(m);
     p.allow = m->has & HAS_ALLOW ? allow : NULL;
     p.allow_stride = m->allow_stride;
     return p;
@@ -333,8 +339,8 @@ static inline oracle_case match_case(const match *m, int64_t row) {
                         .min_p = m->has & HAS_MIN_P ? c->min_p[s] : 0.0f,
                         .top_k = m->has & HAS_TOP_K ? c->top_k[s] : 0,
                         .flags = m->flags,
-                        .seed = c->seed[s],
-                        .position = c->position[s]};
+                        .seed = c->seed[s] + match_seed_offset(m),
+                        .position = c->position[s] + match_position_offset(m)};
     return made;
 }
 
