@@ -12,20 +12,18 @@ if TYPE_CHECKING:
 _PARAM_DTYPES = ("float32", "int32", "float32", "float32", "uint64", "uint64")
 
 
-def _on_gpu(kind: Any, logits: Array, code: int, probs: bool, params: Any, index: Any, slot: Any, stream: Any, requests: Any = None,
-            reports: bool = False, own: bool = False, rows: int = -1) -> Any:
-    """What a call on a GPU needs beyond a call on the CPU. `own`: a workspace that no other call has. `rows`: of the plan, if not
-    the results."""
-    params = tuple(kind.cast(p, d) for p, d in zip(params, _PARAM_DTYPES))
-    plan = _core.plan(logits, code, rows if index is None else _length(index), probs, requests, reports)
+def _on_gpu(kind: Any, logits: Array, params: Any, index: Any, slot: Any, stream: Any, requests: Any = None) -> Any:
+    """What a call on a GPU needs beyond a call on the CPU: (params, index, slot, stream, workspaces)."""
+    if not _core.plain(*params, index, slot):
+        params = tuple(kind.cast(p, d) for p, d in zip(params, _PARAM_DTYPES))
+        index, slot = kind.cast(index, "int32"), kind.cast(slot, "int32")
     size = 0 if requests is None else requests.device_bytes(-1)
     if size:  # the call copies them there
         with kind.on(logits, stream):
             requests.place(kind.empty(logits, (size,), "uint8"))
-    if stream is None:
+    if stream is None and not kind.asks:
         stream = kind.stream(logits)
-    workspace = kind.zeros(logits, plan.device_bytes, "uint8") if own else kind.workspace(logits, plan, stream)
-    return params, kind.cast(index, "int32"), kind.cast(slot, "int32"), stream, workspace
+    return params, index, slot, stream, kind.workspaces
 
 
 def _vocab(kind: Any, logits: Array) -> int:
@@ -136,7 +134,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
         requests, flags = _requests(kind, logits, index, slot, flags, more)
     reports = logprobs is not None or logprob_token_ids is not None
     if kind.gpu(logits):
-        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, requests, reports)
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, params, index, slot, stream, requests)
         allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, return_flags)
     if reports:
@@ -181,7 +179,9 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     requests, flags = _requests(kind, logits, index, slot, flags, more)
     if kind.gpu(logits):
         reports = logprobs is not None or logprob_token_ids is not None
-        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, requests, reports, True)
+        params, index, slot, stream, _ = _on_gpu(kind, logits, params, index, slot, stream, requests)
+        plan = _core.plan(logits, code, -1 if index is None else _length(index), probs, requests, reports)
+        workspace = kind.zeros(logits, plan.device_bytes, "uint8")  # one that no other call has
         allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, False)
     report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)

@@ -4,9 +4,9 @@ Nothing is imported here that the caller has not imported: an array of a package
 """
 import array
 import contextlib
+import functools
 import importlib
 import sys
-import threading
 from typing import Any, Dict, Iterator
 
 from . import _core
@@ -52,6 +52,13 @@ def _last(shape: Any, rows: Any) -> int:
 
 class Kind:
     """Arrays of no package that we know: outputs are array.array on the CPU, and cannot be made on a GPU."""
+
+    asks = False  #: whether the extension finds the current stream itself
+
+    @functools.cached_property
+    def workspaces(self) -> Any:
+        """Those of calls on a GPU."""
+        return _core.Workspaces(self, True)
 
     def logits(self, logits: Any, code: Any) -> Any:
         return logits, code
@@ -115,16 +122,20 @@ class Kind:
         """A context in which allocations belong to work on `stream` of the logits' GPU; None: the current one."""
         return contextlib.nullcontext()
 
-    def lasting(self) -> bool:
-        """Whether what is allocated now may be kept for later calls."""
-        return True
-
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        return self.zeros(logits, plan.device_bytes, "uint8")
+        """A new one of a plan, for work on `stream`; None: the current one. The extension keeps it for the next call."""
+        with self.on(logits, stream):
+            return self.zeros(logits, plan.device_bytes, "uint8")
 
-    def operator(self) -> Any:
-        """A context in which nothing is kept for the next call."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def operator(self) -> Iterator[None]:
+        """While a registered operator runs. What it allocates may come from a pool of the compiler's, which wants everything
+        back when the operator returns (inductor's CUDA graphs, in their warm-up): so nothing is kept then."""
+        _core.inside(True)
+        try:
+            yield
+        finally:
+            _core.inside(False)
 
 
 class Shaped(Kind):
@@ -135,16 +146,6 @@ class Shaped(Kind):
 
     def dtype(self, logits: Any) -> Any:
         return dtype_name(logits.dtype)
-
-    def cached(self, workspaces: Dict[Any, Any], key: Any, logits: Any, stream: Any = None) -> Any:
-        """The workspace of a plan and stream, made when it is first asked for, on that stream; None: the current one."""
-        found = workspaces.get(key)
-        if found is None:
-            if len(workspaces) >= 64:
-                workspaces.clear()
-            with self.on(logits, stream):
-                found = workspaces[key] = self.zeros(logits, key[0].device_bytes, "uint8")
-        return found
 
 
 class Numpy(Shaped):
@@ -175,9 +176,7 @@ class Torch(Shaped):
         self._empty = torch.empty
         self._int32 = torch.int32
         self._cpu = torch.device("cpu")  # making one takes longer than a draw
-        self._workspaces: Dict[Any, Any] = {}
-        self._inside = threading.local()
-        self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
+        self.asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # an address, without the objects around it
 
     def logits(self, logits: Any, code: Any) -> Any:
@@ -236,46 +235,22 @@ class Torch(Shaped):
         return self._torch.zeros(count, dtype=self._dtypes[dtype], device=logits.device)
 
     def stream(self, logits: Any) -> Any:
-        return None if self._asks else self._current(logits)
+        return None if self.asks else self._current(logits)
 
     def _current(self, logits: Any) -> Any:
         if self._raw_stream is not None:
             return self._raw_stream(logits.get_device())
         return self._torch.cuda.current_stream(logits.device).cuda_stream
 
-    @contextlib.contextmanager
-    def operator(self) -> Iterator[None]:
-        """While a registered operator runs. What it allocates may come from a pool of the compiler's, which wants everything
-        back when the operator returns (inductor's CUDA graphs, in their warm-up): so nothing is kept then."""
-        self._inside.operator = True
-        try:
-            yield
-        finally:
-            self._inside.operator = False
-
     def on(self, logits: Any, stream: Any) -> Any:
-        if stream is None:
+        if stream is None or stream == self._current(logits):
             return contextlib.nullcontext()
         return self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream, device=logits.device))
-
-    def lasting(self) -> bool:
-        """Not while a graph is captured, or in an operator: what is allocated then belongs to their memory."""
-        return not (getattr(self._inside, "operator", False) or self._torch.cuda.is_current_stream_capturing())
-
-    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        """Cached for each stream."""
-        if not self.lasting():
-            return self.zeros(logits, plan.device_bytes, "uint8")
-        current = self._current(logits)
-        if stream is None or stream == current:
-            return self.cached(self._workspaces, (plan, current), logits)
-        return self.cached(self._workspaces, (plan, stream), logits, stream)
 
 
 class Cupy(Shaped):
     def __init__(self) -> None:
         self._cupy = sys.modules["cupy"]
-        self._workspaces: Dict[Any, Any] = {}
 
     def gpu(self, logits: Any) -> Any:
         return True
@@ -310,9 +285,6 @@ class Cupy(Shaped):
 
     def stream(self, logits: Any) -> Any:
         return self._cupy.cuda.get_current_stream().ptr
-
-    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        return self.cached(self._workspaces, (plan, stream), logits, stream)
 
 
 class Jax(Shaped):
@@ -381,11 +353,9 @@ class Jax(Shaped):
     def on(self, logits: Any, stream: Any) -> Any:
         return self._gpu_kind().on(logits, stream)
 
-    def lasting(self) -> bool:
-        return self._gpu_kind().lasting()
-
-    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        return self._gpu_kind().workspace(logits, plan, stream)
+    @property
+    def workspaces(self) -> Any:
+        return self._gpu_kind().workspaces
 
     def finish(self, logits: Any, out: Any) -> Any:
         if isinstance(out, sys.modules["numpy"].ndarray):

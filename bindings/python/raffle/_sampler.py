@@ -148,7 +148,7 @@ class Sampler:
         self._after = 3 if history_max else 1  # positions advance; tokens are accepted
         self._free: List[int] = list(range(slots - 1, -1, -1))
         self._asked: List[Optional[Dict[str, Any]]] = [None] * slots  # what is not in the arrays; None: free
-        self._workspaces: Dict[Any, Any] = {}
+        self._workspaces = _core.Workspaces(kind, False) if self._on_gpu else None
 
     # ---- requests ----------------------------------------------------------------------------------------
 
@@ -283,21 +283,16 @@ class Sampler:
 
     # ---- drawing -----------------------------------------------------------------------------------------
 
-    def _device(self, kind: Any, logits: Array, code: int, slot: Any, stream: Any, reports: bool,
-                rows: int = -1) -> Tuple[Any, Any, Any]:
-        """Slots, stream and workspace as the logits' device wants them. `rows`: of the plan, if not the logits'."""
+    def _device(self, kind: Any, logits: Array, slot: Any, stream: Any) -> Tuple[Any, Any, Any]:
+        """Slots, stream and workspaces as the logits' device wants them."""
         if kind.gpu(logits) != self._on_gpu:
             raise ValueError(f"logits are on {'the CPU' if self._on_gpu else 'a GPU'}, the sampler is not: make it with like=logits")
-        if not self._on_gpu:
-            return slot, stream, None
-        plan = _core.plan(logits, code, rows, 0, self._requests, reports)
-        workspace = self._workspaces.get(plan)
-        if workspace is None:
-            with kind.on(logits, stream):
-                workspace = kind.zeros(logits, plan.device_bytes, "uint8")
-            if kind.lasting():
-                self._workspaces[plan] = workspace
-        return kind.cast(slot, "int32"), kind.stream(logits) if stream is None else stream, workspace
+        if self._on_gpu:
+            if slot is not None:
+                slot = kind.cast(slot, "int32")
+            if stream is None and not kind.asks:
+                stream = kind.stream(logits)
+        return slot, stream, self._workspaces
 
     def sample(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                out: Optional[Array] = None, return_flags: bool = False, logprobs: Optional[int] = None,
@@ -308,7 +303,7 @@ class Sampler:
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
         reports = logprobs is not None or logprob_token_ids is not None
-        slot, stream, workspace = self._device(kind, inner, code, slot, stream, reports)
+        slot, stream, workspace = self._device(kind, inner, slot, stream)
         token, row_flags = _outputs(kind, inner, None, out, return_flags)
         report = told = None
         if reports:
@@ -343,8 +338,8 @@ class Sampler:
         (([], [2, 1]), 2)
         """
 
-        def ask(kind: Any, logits: Any, code: int, slot: Any, stream: Any, reports: bool, requests: int, rows: int) -> Tuple[Any, ...]:
-            return (None, self._requests, self.flags, *self._device(kind, logits, code, slot, stream, reports, rows))
+        def ask(kind: Any, logits: Any, slot: Any, stream: Any, requests: int) -> Tuple[Any, ...]:
+            return (None, self._requests, self.flags, *self._device(kind, logits, slot, stream))
 
         return run_verify(logits, drafts, ask, flags=self.flags, first=None, draft_logits=draft_logits, draft_probs=draft_probs,
                           draft_params=draft_params, parent=None, method=method, thresholds=(0.0, 0.0, 0.0), slot=slot, allow=allow,
@@ -357,8 +352,7 @@ class Sampler:
         """A call to run at every step, for logits that are always in the same memory; see raffle.prepare()."""
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
-        reports = logprobs is not None or logprob_token_ids is not None
-        slot, stream, workspace = self._device(kind, inner, code, slot, stream, reports)
+        slot, stream, workspace = self._device(kind, inner, slot, stream)
         token, row_flags = _outputs(kind, inner, None, out, False)
         report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
         return _core.prepare(inner, None, self._requests, None, slot, kind.beside(allow), token, row_flags, workspace, self.flags,

@@ -232,6 +232,11 @@ static int params_take(batch *b, const batch_arguments *a) {
         seed->scalar = 1;
         seed->count = 1;
     }
+    /* On a GPU numbers that differ from call to call go with the call, and nothing has to be written there. */
+    if (array_on_gpu(&b->logits_view) && a->entries < 0) {
+        if (seed->scalar) b->params.seed_offset = seed->value, seed->value = 0;
+        if (position->scalar) b->params.position_offset = position->value, position->value = 0;
+    }
     return slots_agree(b);
 }
 
@@ -315,6 +320,18 @@ int batch_more(batch *b, const param *p, int64_t entries, int which, int is_temp
     return 0;
 }
 
+/* Whether a kept workspace has this number already, where the batch reads it; if not, it will. */
+static int upload_held(const batch *b, int which) {
+    if (!b->space || which >= PARAM_COUNT) return 0;
+    const param *p = &b->param[which];
+    const int64_t rows = b->plan->desc.rows_max, wanted = b->slots > rows ? b->slots : rows; /* for batches of any size */
+    const int64_t count = p->scalar && b->space->by_stream ? wanted : 0; /* by_stream: no graph ever writes to it */
+    if (count && b->space->held[which].count >= b->slots && b->space->held[which].value == p->value) return 1;
+    b->space->held[which].count = count;
+    b->space->held[which].value = p->value;
+    return 0;
+}
+
 raffle_status batch_upload(batch *b, raffle_error *error) {
     device_fill fills[DEVICE_FILLS_MAX];
     int count = 0, device = b->plan->desc.device;
@@ -323,10 +340,11 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
     for (int i = 0; i < UPLOADS && !wrong; ++i) {
         const param *p = i < PARAM_COUNT ? &b->param[i] : i < PARAM_COUNT + 2 ? (i == PARAM_COUNT ? &b->slot : &b->index)
                                                                               : b->more[i - PARAM_COUNT - 2];
-        if (!p || !p->data || p->on_gpu) continue;
+        if (!p || !p->data || p->on_gpu || upload_held(b, i)) continue;
         size_t bytes = param_size(p->type);
         if (p->scalar) {
-            const int64_t entries = i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
+            const int64_t held = b->space && i < PARAM_COUNT ? b->space->held[i].count : 0;
+            const int64_t entries = held ? held : i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
             const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, entries, (int32_t)bytes, 0};
             fills[count++] = fill;
         } else {
@@ -336,6 +354,7 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
     if (count && !wrong) wrong = device_fill_arrays(device, fills, count, stream);
     if (!wrong && b->params.extra && !b->requests->there.resident) wrong = requests_upload(b->requests, stream);
     if (!wrong) return RAFFLE_OK;
+    if (b->space) memset(b->space->held, 0, sizeof b->space->held);
     error->row = -1;
     strncpy(error->text, wrong, sizeof error->text - 1);
     return RAFFLE_E_DEVICE;
@@ -467,12 +486,18 @@ static int stream_take(batch *b, PyObject *stream, dl_device device) {
 }
 
 static int workspace_take(batch *b, PyObject *object) {
-    array_view *v = &b->workspace_view;
+    const array_view *v = &b->workspace_view;
     if (object == Py_None) {
         PyErr_SetString(PyExc_TypeError, "a call on a GPU needs a workspace");
         return -1;
     }
-    if (array_take(object, "workspace", -1, v)) return -1;
+    if (Py_TYPE(object) == workspaces_type) {
+        b->space = workspace_get(object, b);
+        if (!b->space) return -1;
+        v = &b->space->view;
+    } else if (array_take(object, "workspace", -1, &b->workspace_view)) {
+        return -1;
+    }
     int64_t bytes = array_count(v) * (v->dtype.bits / 8);
     if (!array_on_gpu(v) || v->device.id != b->plan->desc.device || !array_is_contiguous(v) || v->read_only ||
         bytes < (int64_t)(b->plan->workspace_bytes + batch_upload_bytes(b->plan->desc.rows_max))) {
@@ -537,8 +562,9 @@ static int build(batch *b, const batch_arguments *a) {
     b->result.token = (int32_t *)(void *)b->token_view.data;
     b->result.row_flags = (uint32_t *)(void *)b->row_flags_view.data;
     if (!array_on_gpu(v)) return params_on_cpu(b, a->params == Py_None);
+    b->capturing = device_is_capturing(desc.device, b->launch.stream);
     if (workspace_take(b, a->workspace) || params_on_gpu(b, a->params == Py_None)) return -1;
-    if (a->params != Py_None && PyTuple_GetItem(a->params, PARAM_SEED) == Py_None && device_is_capturing(desc.device, b->launch.stream)) {
+    if (a->params != Py_None && PyTuple_GetItem(a->params, PARAM_SEED) == Py_None && b->capturing) {
         PyErr_SetString(PyExc_ValueError, "seed is None: a captured graph would draw the same at every replay. "
                                           "Give seed, and position as an array on the GPU");
         return -1;
@@ -566,6 +592,8 @@ void batch_release(batch *b) {
     for (int i = 0; i < PARAM_COUNT; ++i) param_release(&b->param[i]);
     param_release(&b->slot);
     param_release(&b->index);
+    workspace_release(b->space);
+    b->space = NULL;
     free(b->packed);
     b->packed = NULL;
     Py_XDECREF((PyObject *)b->plan);
@@ -646,7 +674,7 @@ static int run_on_cpu(batch *b, batch_call call) {
 static int run_on_gpu(batch *b, batch_call call) {
     raffle_error error = raffle_error_init();
     raffle_status status = b->uploaded ? RAFFLE_OK : batch_upload(b, &error);
-    if (b->requests && !b->params.extra && device_is_capturing(b->plan->desc.device, b->launch.stream)) b->requests->there.captured = 1;
+    if (b->requests && !b->params.extra && b->capturing) b->requests->there.captured = 1;
     if (!status) status = call(b, &b->launch, &error);
     return status ? (core_raise(status, &error), -1) : 0;
 }

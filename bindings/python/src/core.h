@@ -110,6 +110,8 @@ void param_release(param *p);
 /* One number into an entry of its type. 0, or -1 with an exception. */
 int param_number(PyObject *number, const char *name, param_type type, void *to);
 size_t param_size(param_type type);
+/* plain(*objects): whether all are None, numbers or lists, which are the same for every kind of arrays */
+PyObject *core_plain(PyObject *module, PyObject *arguments);
 
 /* ---- requests.c --------------------------------------------------------------------------------- */
 
@@ -177,6 +179,45 @@ int requests_change_there(requests_object *q, state_change change, raffle_tokens
 int requests_history_there(const requests_object *q, int64_t slot, PyObject *stream, raffle_state *one);
 void requests_there_release(requests_object *q);
 
+/* ---- workspace.c -------------------------------------------------------------------------------- */
+
+enum { WORKSPACES_MAX = 64 };
+
+/* Memory on a GPU for one call at a time, and which numbers it has, from earlier calls on the same stream, where parameters go. */
+typedef struct workspace {
+    int users; /* guarded by the GIL, as all of it */
+    int by_stream;
+    PyObject *array;
+    array_view view;
+    struct {
+        uint64_t value;
+        int64_t count; /* 0: nothing is known of it */
+    } held[PARAM_COUNT];
+} workspace;
+
+typedef struct workspaces_entry {
+    plan_object *plan;
+    void *stream;
+    workspace *space;
+} workspaces_entry;
+
+typedef struct workspaces_object {
+    PyObject_HEAD
+    PyObject *kind; /* makes them */
+    int by_stream, count, next;
+    workspaces_entry entry[WORKSPACES_MAX];
+} workspaces_object;
+
+extern PyType_Spec workspaces_spec;
+extern PyTypeObject *workspaces_type;
+
+struct batch;
+/* A workspace for a batch whose plan and stream are known, which the caller releases; NULL with an exception. */
+workspace *workspace_get(PyObject *workspaces, const struct batch *b);
+void workspace_release(workspace *w);
+/* inside(flag): whether this thread is in an operator, which may not keep what it allocates */
+PyObject *core_inside(PyObject *module, PyObject *flag);
+
 /* ---- batch.c ------------------------------------------------------------------------------------ */
 
 enum { BATCH_THREADS_MAX = 256, BATCH_MORE = 7 };
@@ -191,8 +232,10 @@ typedef struct batch {
     raffle_launch launch;
     array_view logits_view, allow_view, token_view, row_flags_view, workspace_view;
     param param[PARAM_COUNT], slot, index;
+    workspace *space; /* one that is kept; NULL: the caller's, in workspace_view, or a CPU's */
     void *packed; /* a bool mask as bits */
     int uploaded; /* 1: the parameters are on the GPU already */
+    int capturing; /* 1: a graph is being captured from the stream */
     PyObject *logits_object; /* borrowed from the arguments, or owned by a prepared call */
     int64_t rows, entries, slots; /* entries: of a parameter that is an array, without slots */
     int one_row; /* logits are [vocab]: outputs have no axis */
@@ -206,7 +249,8 @@ typedef struct batch {
 typedef struct batch_arguments {
     PyObject *logits, *params; /* params: a tuple in the order of PARAM_...; None: those of the requests */
     PyObject *requests;        /* a Requests object: its arrays where params is None, its extra and state */
-    PyObject *index, *slot, *allow, *token, *row_flags, *workspace;
+    PyObject *index, *slot, *allow, *token, *row_flags;
+    PyObject *workspace; /* on a GPU: Workspaces, or an array */
     int flags;
     int dtype; /* raffle_dtype that 16-bit integers are to be read as, or -1 */
     int input; /* raffle_input */

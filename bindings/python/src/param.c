@@ -267,3 +267,13 @@ void param_release(param *p) {
     p->made = NULL;
     array_release(&p->view);
 }
+
+PyObject *core_plain(PyObject *module, PyObject *arguments) {
+    (void)module;
+    int plain = 1;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(arguments) && plain; ++i) {
+        PyObject *object = PyTuple_GetItem(arguments, i);
+        plain = object == Py_None || PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyList_CheckExact(object);
+    }
+    return PyBool_FromLong(plain);
+}

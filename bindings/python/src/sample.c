@@ -173,6 +173,7 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
             array_current_stream(b->logits_object, b->logits_view.device, (void **)&b->launch.stream);
         }
     }
+    if (b->requests && b->plan->desc.backend == RAFFLE_CUDA) b->capturing = device_is_capturing(b->plan->desc.device, b->launch.stream);
     if (b->requests && b->requests->has_extra && !b->params.extra) {
         PyErr_SetString(PyExc_RuntimeError, "a request has come that asks for more than those at the time of prepare(): prepare again");
         return NULL;

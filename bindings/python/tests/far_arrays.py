@@ -91,7 +91,7 @@ class FarKind(_arrays.Shaped):
     is a reserve."""
 
     def __init__(self):
-        self.current, self.reserve, self._workspaces = 0, None, {}
+        self.current, self.reserve = 0, None
 
     def allocate(self, count):
         if self.reserve is None:
@@ -117,12 +117,6 @@ class FarKind(_arrays.Shaped):
 
     def stream(self, logits):
         return self.current
-
-    def lasting(self):
-        return self.reserve is None
-
-    def workspace(self, logits, plan, stream):
-        return self.cached(self._workspaces, (plan, stream), logits) if self.lasting() else super().workspace(logits, plan, stream)
 
 
 def far(array):
