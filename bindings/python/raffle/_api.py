@@ -178,10 +178,8 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     workspace = None
     requests, flags = _requests(kind, logits, index, slot, flags, more)
     if kind.gpu(logits):
-        reports = logprobs is not None or logprob_token_ids is not None
         params, index, slot, stream, _ = _on_gpu(kind, logits, params, index, slot, stream, requests)
-        plan = _core.plan(logits, code, -1 if index is None else _length(index), probs, requests, reports)
-        workspace = kind.zeros(logits, plan.device_bytes, "uint8")  # one that no other call has
+        workspace = _core.Workspaces(kind, False)  # which no other call has
         allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, False)
     report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)

@@ -352,7 +352,8 @@ class Sampler:
         """A call to run at every step, for logits that are always in the same memory; see raffle.prepare()."""
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
-        slot, stream, workspace = self._device(kind, inner, slot, stream)
+        slot, stream, _ = self._device(kind, inner, slot, stream)
+        workspace = _core.Workspaces(kind, False) if self._on_gpu else None  # slots are there, which no other call may write to
         token, row_flags = _outputs(kind, inner, None, out, False)
         report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
         return _core.prepare(inner, None, self._requests, None, slot, kind.beside(allow), token, row_flags, workspace, self.flags,

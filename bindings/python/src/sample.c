@@ -68,6 +68,7 @@ typedef struct call_object {
     PyObject_HEAD
     sample_call call;
     PyObject *arguments; /* the caller's objects, so that they live as long as the call */
+    void *graph;         /* CUDA: all that a run launches; NULL: it is launched one by one */
     int running;         /* guarded by the GIL: a prepared call has one set of outputs */
 } call_object;
 
@@ -100,6 +101,22 @@ static int call_check(const batch *b, PyObject *call_arguments) {
     return 0;
 }
 
+/* Puts what a run launches into a graph. Where that fails, runs launch it, and say what is wrong. */
+static void call_record(call_object *call) {
+    batch *b = &call->call.batch;
+    void *const current = b->launch.stream;
+    void *stream = NULL;
+    const int device = b->plan->desc.device;
+    if (b->capturing || device_record_begin(device, &stream)) return;
+    b->launch.stream = stream;
+    const int status = call_draw(&call->call);
+    b->launch.stream = current;
+    if (device_record_end(device, stream, &call->graph) == NULL && !status) return;
+    PyErr_Clear();
+    device_forget(device, call->graph);
+    call->graph = NULL;
+}
+
 /* prepare(..., report, after, answer) */
 PyObject *core_prepare(PyObject *module, PyObject *arguments) {
     (void)module;
@@ -123,6 +140,7 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
             Py_DECREF((PyObject *)call);
             return NULL;
         }
+        call_record(call);
     }
     return (PyObject *)call;
 }
@@ -154,6 +172,14 @@ static int call_arrays_stay(const call_object *call) {
     return 0;
 }
 
+static int call_replay(const call_object *call) {
+    const batch *b = &call->call.batch;
+    if (after_check(b, &call->call.after)) return -1;
+    const char *wrong = device_replay(b->plan->desc.device, call->graph, b->launch.stream);
+    if (wrong) PyErr_SetString(PyExc_RuntimeError, wrong);
+    return wrong ? -1 : 0;
+}
+
 static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) {
     call_object *call = (call_object *)self;
     batch *b = &call->call.batch;
@@ -166,14 +192,15 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
         PyErr_SetString(PyExc_RuntimeError, "this prepared call is running in another thread: prepare one for each");
         return NULL;
     }
-    if (b->plan->desc.backend == RAFFLE_CUDA) {
+    const int far = b->plan->desc.backend == RAFFLE_CUDA;
+    if (far) {
         if (stream && stream != Py_None) {
             if (stream_address(stream, (void **)&b->launch.stream)) return NULL;
         } else if (!b->stream_given) {
             array_current_stream(b->logits_object, b->logits_view.device, (void **)&b->launch.stream);
         }
     }
-    if (b->requests && b->plan->desc.backend == RAFFLE_CUDA) b->capturing = device_is_capturing(b->plan->desc.device, b->launch.stream);
+    if (far) b->capturing = device_is_capturing(b->plan->desc.device, b->launch.stream);
     if (b->requests && b->requests->has_extra && !b->params.extra) {
         PyErr_SetString(PyExc_RuntimeError, "a request has come that asks for more than those at the time of prepare(): prepare again");
         return NULL;
@@ -182,7 +209,7 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
     int pooled = PyTuple_GetItem(call->arguments, 1) == Py_None; /* requests may have gone since prepare() */
     if (pooled && batch_slots_check(b)) return NULL;
     call->running = 1;
-    int status = call_draw(&call->call);
+    int status = call->graph && !b->capturing ? call_replay(call) : call_draw(&call->call);
     call->running = 0;
     if (status) return NULL;
     PyObject *answer = PyTuple_GetItem(call->arguments, PyTuple_Size(call->arguments) - 1);
@@ -194,6 +221,7 @@ static void call_dealloc(PyObject *self) {
     call_object *call = (call_object *)self;
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    if (call->graph) device_forget(call->call.batch.plan->desc.device, call->graph);
     call_release(&call->call);
     Py_CLEAR(call->arguments);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
