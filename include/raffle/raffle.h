@@ -204,6 +204,8 @@ typedef struct raffle_result {
     int32_t *token;      /* [rows] */
     uint32_t *row_flags; /* [rows] or NULL */
     const struct raffle_report *report; /* log-probabilities and the like, or NULL */
+    uint64_t *advance;   /* [slots] or NULL: the entry of each row's slot grows by 1 when the row is drawn. params.position itself:
+                            the next call draws the next tokens. No two rows may have the same slot */
 } raffle_result;
 
 /* How to run: scratch memory, and for CUDA the stream. CPU callers with several threads give each its

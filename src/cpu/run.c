@@ -167,6 +167,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         int zero = told.row_flags & RAFFLE_ROW_EMPTY && row->params.flags & RAFFLE_EMPTY_IS_ZERO;
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
+        if (call->result.advance) call->result.advance[slot]++;
         if (call->result.report) raffle_row_report(plan, &call->report, i, raw, row, dtype, &told, &scratch);
     }
     fpenv_leave(caller);

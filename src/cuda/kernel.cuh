@@ -37,6 +37,7 @@ struct sample_args {
     int32_t empty_token;
     int32_t *token;
     uint32_t *row_flags;
+    uint64_t *advance;
     /* workspace */
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
@@ -275,6 +276,10 @@ __device__ __forceinline__ void row_report(const sample_args &a, const row_job &
 #endif
     a.token[row] = best == MINUS_INF ? empty_token : token;
     if (a.row_flags) a.row_flags[row] = flags;
+    if (a.advance) { /* every block of this row has read its position, and no other row does */
+        const int64_t slot = a.slot ? a.slot[row] : row;
+        if (slot >= 0 && slot < a.slots) a.advance[slot]++;
+    }
     row_close(a, row);
 }
 

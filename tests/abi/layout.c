@@ -64,12 +64,13 @@ TEST(params_layout) {
 }
 
 TEST(result_layout) {
-    SIZE(raffle_result, 32);
+    SIZE(raffle_result, 40);
     AT(raffle_result, size, 0);
     AT(raffle_result, reserved, 4);
     AT(raffle_result, token, 8);
     AT(raffle_result, row_flags, 16);
     AT(raffle_result, report, 24);
+    AT(raffle_result, advance, 32);
 }
 
 TEST(extra_layout) {

@@ -21,6 +21,7 @@ typedef struct controls {
 typedef struct answers {
     int32_t token[ROWS_MAX + ROWS_GUARD];
     uint32_t row_flags[ROWS_MAX + ROWS_GUARD];
+    uint64_t advanced[ROWS_MAX + ROWS_GUARD];
 } answers;
 
 /* Which arrays a call gets; those left out are NULL. */
@@ -287,6 +288,9 @@ static inline void match_cpu_part(void *given, int member, int members) {
 
 static inline void match_run_cpu(match *m) { crew_run(match_cpu_part, m); }
 
+/* Whether calls advance the entries of their rows: slots may be there twice. */
+static inline int match_advances(const match *m) { return !(m->has & HAS_SLOT) && m->input == RAFFLE_LOGITS; }
+
 /* Rows [from, from + rows) with the parameters in device memory; slots say which are theirs unless from is 0. */
 static inline raffle_status match_call(const match *m, int64_t from, int64_t rows, cudaStream_t stream,
                                        raffle_error *error) {
@@ -300,6 +304,7 @@ static inline raffle_status match_call(const match *m, int64_t from, int64_t row
     result.token = m->device_answers->token;
     result.row_flags = m->has & HAS_FLAGS ? m->device_answers->row_flags : NULL;
     result.report = m->gpu_report;
+    result.advance = match_advances(m) ? m->device_answers->advanced : NULL;
     raffle_launch launch = raffle_launch_init();
     launch.workspace = m->space;
     launch.workspace_bytes = m->space_bytes;
@@ -321,6 +326,8 @@ static inline void match_run_gpu(match *m) {
     match_send_controls(m);
     MUST(match_call(m, 0, m->rows, m->stream, &must_error));
     match_fetch(m);
+    for (int64_t i = 0; i < ROWS_MAX + ROWS_GUARD; ++i)
+        CHECK_EQ(m->got->advanced[i] - POISON * 0x0101010101010101u, (uint64_t)(match_advances(m) && i < m->rows));
 }
 
 /* ---- the comparison ---- */

@@ -44,11 +44,13 @@ static void run_plain(const batch *b, runner r, const char *isa) {
     }
     params.seed = seed;
     params.position = position;
+    o.result.advance = position;
     raffle_logits logits = raffle_logits_init();
     logits.data = b->data;
     logits.rows = b->rows;
     logits.row_stride = b->stride;
     CHECK_STATUS(raffle_sample(r.plan, &logits, &params, &o.result, &r.launch, NULL), RAFFLE_OK);
+    for (int64_t i = 0; i < b->rows; ++i) CHECK_EQ(position[i], b->position[i] - params.position_offset + 1);
     outputs_check(&o, b, NULL, isa);
 }
 

@@ -135,7 +135,8 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     reports = logprobs is not None or logprob_token_ids is not None
     if kind.gpu(logits):
         params, index, slot, stream, workspace = _on_gpu(kind, logits, params, index, slot, stream, requests)
-        allow = kind.beside(allow)
+        if allow is not None:
+            allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, return_flags)
     if reports:
         report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)

@@ -76,13 +76,19 @@ class Kind:
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         if self.gpu(logits):
-            raise TypeError("logits are on a GPU and of a package that raffle does not know: give out=")
+            raise self._unknown("give out=")
         numpy = sys.modules.get("numpy")
         if numpy is not None and hasattr(logits, "__dlpack__"):
             return numpy.empty(shape, dtype)
         if len(shape) > 1 or dtype not in _TYPECODES:
             raise TypeError("without numpy only outputs with one axis can be made for these logits: give out=")
         return array.array(_TYPECODES[dtype], bytes(4 * (shape[0] if shape else 1)))
+
+    @staticmethod
+    def _unknown(advice: str) -> Exception:
+        """Why nothing can be made beside logits on a GPU. First of all there may be none."""
+        there, why = _core.cuda()
+        return TypeError(f"logits are on a GPU and of a package that raffle does not know: {advice}") if there else RuntimeError(why)
 
     def integers(self, logits: Any, values: Any, shape: Any) -> Any:
         """int32 [..., m] of the logits' kind out of [m] or [..., m], for every row of `shape`."""
@@ -112,7 +118,7 @@ class Kind:
         return value
 
     def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
-        raise TypeError("logits are on a GPU and of a package that raffle does not know: use torch or CuPy arrays")
+        raise self._unknown("use torch or CuPy arrays")
 
     def stream(self, logits: Any) -> Any:
         """The stream to work on, or None to ask by DLPack."""
@@ -175,7 +181,6 @@ class Torch(Shaped):
                         "uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16, "uint16": torch.int16}
         self._empty = torch.empty
         self._int32 = torch.int32
-        self._cpu = torch.device("cpu")  # making one takes longer than a draw
         self.asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # an address, without the objects around it
 
@@ -185,17 +190,17 @@ class Torch(Shaped):
         return logits, code
 
     def gpu(self, logits: Any) -> Any:
-        if logits.is_cpu:
-            return False
-        if not logits.is_cuda:
+        if logits.is_cuda:
+            return True
+        if not logits.is_cpu:
             raise ValueError(f"logits are on {logits.device}: must be on the CPU or a CUDA GPU")
-        return True
+        return False
 
     def tokens(self, logits: Any) -> Any:
         shape = logits.shape  # asked once: each question to a tensor takes a tenth of a microsecond, len() five
         if len(shape) != 2:
             return self.empty(logits, shape[:-1], "int32")
-        return self._empty(shape[0], dtype=self._int32, device=self._cpu if logits.is_cpu else logits.device)
+        return logits.new_empty(shape[0], dtype=self._int32)
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         if dtype not in self._dtypes:  # that of the logits, which the extension would refuse too

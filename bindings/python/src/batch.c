@@ -91,24 +91,6 @@ static int desc_requests(raffle_plan_desc *desc, PyObject *object, int reports) 
     return 0;
 }
 
-PyObject *core_plan(PyObject *module, PyObject *arguments) {
-    (void)module;
-    PyObject *logits, *requests;
-    int dtype, input, reports;
-    long long rows;
-    array_view view;
-    raffle_plan_desc desc;
-    plan_object *plan = NULL;
-    memset(&view, 0, sizeof view);
-    if (!PyArg_ParseTuple(arguments, "OiLiOp", &logits, &dtype, &rows, &input, &requests, &reports)) return NULL;
-    if (logits_take(logits, dtype, input, (void *)-1, &view, &desc) == 0 && desc_requests(&desc, requests, reports) == 0) {
-        desc_rows(&desc, rows >= 0 ? rows : view.ndim == 2 ? view.shape[0] : 1);
-        plan = plan_get(&desc);
-    }
-    array_release(&view);
-    return (PyObject *)plan;
-}
-
 /* Which row each result is of: as the caller says, or all of one row that is repeated with stride 0. */
 static int index_take(batch *b, PyObject *object) {
     const array_view *v = &b->logits_view;
@@ -535,7 +517,6 @@ static int build(batch *b, const batch_arguments *a) {
     if (a->stream != Py_None && stream_address(a->stream, &stream)) return -1;
     b->logits_object = a->logits;
     if (logits_take(a->logits, a->dtype, a->input, stream, v, &desc) || index_take(b, a->index)) return -1;
-    if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
     if (!array_on_gpu(v) && a->stream != Py_None) {
         PyErr_SetString(PyExc_ValueError, "stream is for a GPU: the logits are on the CPU");
         return -1;
@@ -544,7 +525,7 @@ static int build(batch *b, const batch_arguments *a) {
     desc_rows(&desc, b->rows + (a->draft_rows ? b->rows - b->entries : 0));
     if (desc_requests(&desc, a->requests, a->reports) || requests_take(b, a, &desc)) return -1;
     b->plan = plan_get(&desc); /* where a backend lacks something, it says so here */
-    if (!b->plan) return -1;
+    if (!b->plan || (array_on_gpu(v) && stream_take(b, a->stream, v->device))) return -1;
     b->params.flags = (uint32_t)a->flags;
     b->threads = a->threads;
     if (a->threads < 1 || a->threads > BATCH_THREADS_MAX) {

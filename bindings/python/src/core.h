@@ -292,9 +292,6 @@ int batch_take_beside(const batch *b, PyObject *object, const char *name, int pe
 /* Whether every row's slot has a request, where the host can tell. 0, or -1 with an exception. */
 int batch_slots_check(const batch *b);
 
-/* plan(logits, dtype, rows, input, requests, reports) -> Plan: the plan that a call on these logits uses; rows -1: theirs */
-PyObject *core_plan(PyObject *module, PyObject *arguments);
-
 /* ---- after.c ------------------------------------------------------------------------------------------------------- */
 
 enum { AFTER_ADVANCE = 1, AFTER_ACCEPT = 2 }; /* positions by what each row, or request with drafts, emits; histories by the tokens */

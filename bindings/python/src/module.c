@@ -38,7 +38,6 @@ static PyMethodDef methods[] = {
     {"rows", core_rows, METH_VARARGS, "raffle_softmax and raffle_mask on arrays"},
     {"verify", core_verify, METH_VARARGS, "raffle_verify on arrays"},
     {"explain", core_explain, METH_VARARGS, "raffle_explain on arrays"},
-    {"plan", core_plan, METH_VARARGS, "the plan that a call on these logits uses"},
     {"inspect", core_inspect, METH_O, "(shape, DLPack device type, device id) of an array"},
     {"reseed", core_reseed, METH_O, "8 bytes that seeds of calls without one begin with"},
     {"plain", core_plain, METH_VARARGS, "whether parameters are numbers or None"},

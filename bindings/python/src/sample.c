@@ -47,7 +47,14 @@ static void call_release(sample_call *c) {
 /* Draws, then moves the requests on: all of it, or nothing. */
 static int call_draw(sample_call *c) {
     batch *b = &c->batch;
-    return after_check(b, &c->after) || batch_run(b, sample) || after_run(b, &c->after) ? -1 : 0;
+    batch_after after = c->after;
+    /* Where every row has a slot of its own, the GPU's draw advances it: one launch for both. */
+    if (after.what & AFTER_ADVANCE && b->plan->desc.backend == RAFFLE_CUDA && !b->params.slot && !b->logits.row_index &&
+        b->plan->desc.input == RAFFLE_LOGITS) {
+        b->result.advance = (uint64_t *)b->params.position;
+        after.what &= ~AFTER_ADVANCE;
+    }
+    return after_check(b, &after) || batch_run(b, sample) || after_run(b, &after) ? -1 : 0;
 }
 
 /* sample(..., report, after) */

@@ -1,6 +1,6 @@
 """Arrays of a GPU for tests: torch's, or those of an emulated GPU (tests/emulate), whichever this build and machine have.
 
-`far(array)` puts a numpy array there, `near(array)` gets one back, `capture(function)` runs it while its stream is captured and
+`far(array)` puts a numpy array there, `near(array)` gets one back, `write(far, array)` changes its contents, `capture(function)` runs it while its stream is captured and
 returns (what it returned, a function that replays the graph). WHY is None, or why there is neither."""
 import contextlib
 import ctypes
@@ -134,6 +134,13 @@ def near(array):
     made = np.empty(array.shape, array.dtype)
     runtime.cudaMemcpy(ctypes.c_void_p(made.ctypes.data), ctypes.c_void_p(array.pointer), ctypes.c_size_t(made.nbytes), 2)
     return made
+
+
+def write(to, array):
+    """Puts other contents into an array of far()."""
+    if TORCH:
+        return to.copy_(torch.from_numpy(array))
+    runtime.cudaMemcpy(ctypes.c_void_p(to.pointer), ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), 1)
 
 
 @contextlib.contextmanager
