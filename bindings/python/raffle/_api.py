@@ -126,9 +126,14 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
            [2, 3]], dtype=int32), array([-0.8904, -0.745 ], dtype=float32))
     """
     kind = kind_of(logits)
+    params = (temperature, top_k, top_p, min_p, seed, position)
+    if (kind.quick is not None and not (more or return_flags or probs or flags) and threads == 1 and out.__class__ is not tuple
+            and index is slot is allow is logprobs is logprob_token_ids is dtype is stream is None):
+        token = _core.quick(kind.workspaces, kind.quick, logits, params, None, out, 0, 0)
+        if token is not NotImplemented:
+            return token
     given = logits
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
-    params = (temperature, top_k, top_p, min_p, seed, position)
     requests = report = told = workspace = None
     if more or flags > 255:
         requests, flags = _requests(kind, logits, index, slot, flags, more)

@@ -301,6 +301,11 @@ class Sampler:
         """Draws a token for each row; row r belongs to slot[r] (None: to slot r). Then positions advance by one, and the
         tokens go to the histories, unless `accept` is False. Reports are as in raffle.sample()."""
         kind = kind_of(logits)
+        if (kind.quick is not None and self._on_gpu and not return_flags and out.__class__ is not tuple
+                and slot is allow is logprobs is logprob_token_ids is stream is None):
+            token = _core.quick(self._workspaces, kind.quick, logits, None, self._requests, out, self.flags, self._after if accept else 1)
+            if token is not NotImplemented:
+                return token
         inner, code = kind.logits(logits, -1)
         reports = logprobs is not None or logprob_token_ids is not None
         slot, stream, workspace = self._device(kind, inner, slot, stream)

@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+int batch_number(PyObject *number) {
+    int overflow;
+    long value = PyLong_AsLongAndOverflow(number, &overflow);
+    if (overflow) value = overflow > 0 ? LONG_MAX : LONG_MIN;
+    return value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value;
+}
+
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     PyObject **const objects[] = {&a->logits, &a->params, &a->requests, &a->index,    &a->slot,
                                   &a->allow,  &a->token,  &a->row_flags, &a->workspace};
@@ -17,12 +24,7 @@ int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
         return -1;
     }
     for (int i = 0; i < OBJECTS; ++i) *objects[i] = PyTuple_GetItem(arguments, i);
-    for (int i = 0; i < NUMBERS; ++i) {
-        int overflow;
-        long value = PyLong_AsLongAndOverflow(PyTuple_GetItem(arguments, OBJECTS + i), &overflow);
-        if (overflow) value = overflow > 0 ? LONG_MAX : LONG_MIN;
-        *numbers[i] = value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value; /* out of every range either way */
-    }
+    for (int i = 0; i < NUMBERS; ++i) *numbers[i] = batch_number(PyTuple_GetItem(arguments, OBJECTS + i));
     a->stream = PyTuple_GetItem(arguments, OBJECTS + NUMBERS);
     a->entries = -1;
     a->draft_rows = 0;

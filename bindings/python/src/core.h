@@ -40,6 +40,9 @@ void array_release(array_view *view);
  * cannot be asked (no exception). */
 int array_current_stream(PyObject *object, dl_device device, void **stream);
 
+/* 1: `view` has address, shape and device of an array whose type has an exchange table; nothing is on loan. 0: it cannot be had. */
+int array_peek(PyObject *object, array_view *view);
+
 /* 1: the object looks like an array (array_take will not call it a number). */
 int array_check(PyObject *object);
 
@@ -110,7 +113,8 @@ void param_release(param *p);
 /* One number into an entry of its type. 0, or -1 with an exception. */
 int param_number(PyObject *number, const char *name, param_type type, void *to);
 size_t param_size(param_type type);
-/* plain(*objects): whether all are None, numbers or lists, which are the same for every kind of arrays */
+/* Whether all of a tuple are None, numbers or lists, which are the same for every kind of arrays; for Python plain(*objects). */
+int params_plain(PyObject *params);
 PyObject *core_plain(PyObject *module, PyObject *arguments);
 
 /* ---- requests.c --------------------------------------------------------------------------------- */
@@ -261,6 +265,8 @@ typedef struct batch_arguments {
     int reports;      /* 1: the call has a raffle_report; batch_parse sets 0 */
 } batch_arguments;
 
+/* A number of the arguments; beyond 32 bits the next there is, out of every range as well. An exception where it is none. */
+int batch_number(PyObject *number);
 /* `more` arguments at the end belong to the caller. */
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a);
 int batch_build(batch *b, const batch_arguments *a);
@@ -329,6 +335,7 @@ void report_release(report_arrays *r);
 extern PyType_Spec call_spec;
 extern PyTypeObject *call_type;
 PyObject *core_sample(PyObject *module, PyObject *arguments);
+PyObject *core_quick(PyObject *module, PyObject *arguments);
 PyObject *core_prepare(PyObject *module, PyObject *arguments);
 PyObject *core_explain(PyObject *module, PyObject *arguments);
 PyObject *core_rows(PyObject *module, PyObject *arguments);

@@ -34,6 +34,7 @@ static PyObject *core_clear(PyObject *module, PyObject *none) {
 
 static PyMethodDef methods[] = {
     {"sample", core_sample, METH_VARARGS, "raffle_sample on arrays"},
+    {"quick", core_quick, METH_VARARGS, "the same for the usual call on a GPU, or NotImplemented"},
     {"prepare", core_prepare, METH_VARARGS, "the same, to be run again and again"},
     {"rows", core_rows, METH_VARARGS, "raffle_softmax and raffle_mask on arrays"},
     {"verify", core_verify, METH_VARARGS, "raffle_verify on arrays"},

@@ -268,12 +268,16 @@ void param_release(param *p) {
     array_release(&p->view);
 }
 
-PyObject *core_plain(PyObject *module, PyObject *arguments) {
-    (void)module;
-    int plain = 1;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(arguments) && plain; ++i) {
-        PyObject *object = PyTuple_GetItem(arguments, i);
+int params_plain(PyObject *params) {
+    int plain = PyTuple_Check(params);
+    for (Py_ssize_t i = 0; plain && i < PyTuple_Size(params); ++i) {
+        PyObject *object = PyTuple_GetItem(params, i);
         plain = object == Py_None || PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyList_CheckExact(object);
     }
-    return PyBool_FromLong(plain);
+    return plain;
+}
+
+PyObject *core_plain(PyObject *module, PyObject *arguments) {
+    (void)module;
+    return PyBool_FromLong(params_plain(arguments));
 }

@@ -69,6 +69,62 @@ PyObject *core_sample(PyObject *module, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
+/* ---- the usual call, without Python in between ---------------------------------------------------------------------- */
+
+/* Torch's question whether a view negates its memory, which DLPack does not tell. 1, 0, or -1 with an exception. */
+static int is_negated(PyObject *tensor) {
+    static PyObject *name;
+    if (!name && !(name = PyUnicode_InternFromString("is_neg"))) return -1;
+    PyObject *told = PyObject_CallMethodObjArgs(tensor, name, NULL);
+    const int negated = told ? PyObject_IsTrue(told) : -1;
+    Py_XDECREF(told);
+    return negated;
+}
+
+/* New tokens of the logits' kind: logits.new_empty(rows, **words). */
+static PyObject *tokens_make(PyObject *logits, int64_t rows, PyObject *words) {
+    static PyObject *name;
+    if (!name && !(name = PyUnicode_InternFromString("new_empty"))) return NULL;
+    PyObject *method = PyObject_GetAttr(logits, name), *count = method ? Py_BuildValue("(L)", (long long)rows) : NULL;
+    PyObject *made = count ? PyObject_Call(method, count, words) : NULL;
+    Py_XDECREF(count);
+    Py_XDECREF(method);
+    return made;
+}
+
+/* quick(workspaces, words, logits, params, requests, out, flags, after): sample() of tensors [rows, vocab] on a GPU, with parameters
+ * that are None, numbers or lists, or those of the requests. Returns out; NotImplemented: the call is another one. */
+PyObject *core_quick(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *workspaces, *words, *token, *flags;
+    batch_arguments a = {.entries = -1, .dtype = -1, .threads = 1};
+    sample_call c;
+    array_view seen;
+    memset(&c, 0, sizeof c);
+    if (!PyArg_ParseTuple(arguments, "OO!OOOOOi", &workspaces, &PyDict_Type, &words, &a.logits, &a.params, &a.requests, &token, &flags,
+                          &c.after.what))
+        return NULL;
+    a.flags = batch_number(flags);
+    if (PyErr_Occurred()) return NULL;
+    int negated = 0;
+    if (!array_peek(a.logits, &seen) || seen.ndim != 2 || !array_on_gpu(&seen) || (a.params != Py_None && !params_plain(a.params)) ||
+        (negated = is_negated(a.logits))) {
+        if (negated < 0) return NULL;
+        Py_INCREF(Py_NotImplemented);
+        return Py_NotImplemented;
+    }
+    token = token == Py_None ? tokens_make(a.logits, seen.shape[0], words) : (Py_INCREF(token), token);
+    if (!token) return NULL;
+    a.index = a.slot = a.allow = a.row_flags = a.stream = Py_None;
+    a.token = token;
+    a.workspace = workspaces;
+    const int status = batch_build(&c.batch, &a) || call_draw(&c);
+    batch_release(&c.batch);
+    if (!status) return token;
+    Py_DECREF(token);
+    return NULL;
+}
+
 /* ---- prepared calls ---------------------------------------------------------------------------------------------- */
 
 typedef struct call_object {

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import raffle
-from far_arrays import EMULATED, TORCH, WHY, capture, current, far, near, used, write
+from far_arrays import EMULATED, TORCH, WHY, capture, current, exchanged, far, near, used, write
 
 if WHY:
     pytest.skip(WHY, allow_module_level=True)
@@ -196,6 +196,42 @@ def test_numbers_of_a_graph():
         same(raffle.sample(gpu, position=step, **first), raffle.sample(logits, position=step, **first))
         replay()
         same(drawn, raffle.sample(logits, **second))
+
+
+def test_the_quick_way(monkeypatch):
+    """Usual calls with tensors that the extension can ask everything: the same tokens, arrays and errors as by the long way."""
+    logits, seen = rows(9), []
+    gpu, out, quick = exchanged(logits), exchanged(np.zeros(9, np.int32)), raffle._core.quick
+    monkeypatch.setattr(raffle._core, "quick", lambda *a: (seen.append(quick(*a)), seen[-1])[1])
+    told = [raffle.sample(gpu, 0.8, 20, 0.9, 0.01, 3, 4), raffle.sample(gpu, [0.5] * 9, seed=list(range(9))), raffle.sample(gpu, 0.0),
+            raffle.sample(gpu, seed=5, out=out)]
+    assert len(seen) == 4 and all(one is other for one, other in zip(seen, told)) and told[3] is out
+    for one, wanted in zip(told, (raffle.sample(logits, 0.8, 20, 0.9, 0.01, 3, 4), raffle.sample(logits, [0.5] * 9, seed=list(range(9))),
+                                  raffle.sample(logits, 0.0), raffle.sample(logits, seed=5))):
+        assert type(one) is type(gpu)
+        same(one, wanted)
+    here, there = raffle.Sampler(9), raffle.Sampler(9, like=gpu)
+    for i in range(9):
+        here.add(seed=i, temperature=0.7), there.add(seed=i, temperature=0.7)
+    for step in range(3):
+        same(there.sample(gpu), here.sample(logits))
+        same(there.sample(gpu, out=out), here.sample(logits))
+    assert len(seen) == 10 and NotImplemented not in seen
+    array = far(np.full(9, 0.5, np.float32)) if TORCH else exchanged(np.full(9, 0.5, np.float32))
+    same(raffle.sample(gpu, array, seed=1), raffle.sample(logits, 0.5, seed=1))
+    assert seen.pop() is NotImplemented
+    for words, error in ((dict(temperature=-1.0), "temperature of row 0 is -1"), (dict(seed=[1]), "seed has 1 entries"),
+                         (dict(out=exchanged(np.zeros(8, np.int32))), "out must have 9 rows"),
+                         (dict(out=exchanged(np.zeros(9, np.float32))), "out has dtype float32")):
+        with pytest.raises((ValueError, TypeError), match=error):
+            raffle.sample(gpu, **{"seed": 1, **words})
+    assert len(seen) == 10
+    monkeypatch.undo()  # and nothing keeps the tokens
+    before = used()
+    for step in range(300):
+        raffle.sample(gpu, seed=step)
+    gc.collect()
+    assert used() <= before
 
 
 def test_many_numbers_take_no_memory():
