@@ -87,13 +87,16 @@ def overhead_calls(row):
 
 
 def graph_calls(torch, row):
-    """Replays of one call each, and of torch's own quickest one beside them."""
+    """What a launch and an array for the result take by themselves: no call takes less. Replays of one call each, and of torch's own
+    quickest one beside them."""
     position = torch.zeros(1, dtype=torch.int64, device="cuda")
     call = raffle.prepare(row, temperature=0.8, top_k=4, seed=1, advance=True)
     captured = {"graph of sample": lambda: raffle.sample(row, 0.8, 4, seed=1, position=position), "graph of prepared, advance": call,
                 "graph of torch.argmax": lambda: row.argmax(-1)}
     replays = {what: (graph_of(torch, draw).replay, None) for what, draw in captured.items()}
-    return {"torch.argmax": (lambda: row.argmax(-1), None), **replays}
+    bare = {"a launch alone (torch.cuda._sleep(0))": (lambda: torch.cuda._sleep(0), None),
+            "an array alone (torch.empty)": (lambda: torch.empty(1, dtype=torch.int32, device="cuda"), None)}
+    return {**bare, "torch.argmax": (lambda: row.argmax(-1), None), **replays}
 
 
 def graph_of(torch, function):

@@ -54,7 +54,7 @@ class Kind:
     """Arrays of no package that we know: outputs are array.array on the CPU, and cannot be made on a GPU."""
 
     asks = False  #: whether the extension finds the current stream itself
-    quick: Any = None  #: for _core.quick, where the extension can do the usual call on a GPU: the words for new_empty() of tokens
+    quick: Any = None  #: where _core.quick can do the usual call on a GPU: (empty_like, the words for new_empty() of tokens)
 
     @functools.cached_property
     def workspaces(self) -> Any:
@@ -183,7 +183,7 @@ class Torch(Shaped):
         self._empty = torch.empty
         self._int32 = torch.int32
         self.asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
-        self.quick = {"dtype": torch.int32} if self.asks else None
+        self.quick = (torch.empty_like, {"dtype": torch.int32}) if self.asks else None
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # an address, without the objects around it
 
     def logits(self, logits: Any, code: Any) -> Any:

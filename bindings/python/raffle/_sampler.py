@@ -303,7 +303,7 @@ class Sampler:
         kind = kind_of(logits)
         if (kind.quick is not None and self._on_gpu and not return_flags and out.__class__ is not tuple
                 and slot is allow is logprobs is logprob_token_ids is stream is None):
-            token = _core.quick(self._workspaces, kind.quick, logits, None, self._requests, out, self.flags, self._after if accept else 1)
+            token = _core.quick(self._workspaces, logits, None, self._requests, out, self.flags, self._after if accept else 1)
             if token is not NotImplemented:
                 return token
         inner, code = kind.logits(logits, -1)

@@ -210,6 +210,10 @@ typedef struct workspaces_object {
     PyObject *kind; /* makes them */
     int by_stream, count, next;
     workspaces_entry entry[WORKSPACES_MAX];
+    PyObject *quick;    /* (empty_like, words for new_empty) of kinds whose usual call core_quick does; or None */
+    PyObject *like;     /* tokens of as many rows as the last calls had, on their device; or NULL */
+    int64_t like_rows;
+    int32_t like_device;
 } workspaces_object;
 
 extern PyType_Spec workspaces_spec;
@@ -219,6 +223,8 @@ struct batch;
 /* A workspace for a batch whose plan and stream are known, which the caller releases; NULL with an exception. */
 workspace *workspace_get(PyObject *workspaces, const struct batch *b);
 void workspace_release(workspace *w);
+/* New tokens for logits [rows, vocab] on a GPU, which array_peek has seen; NULL with an exception. */
+PyObject *workspaces_tokens(PyObject *workspaces, PyObject *logits, const array_view *seen);
 /* inside(flag): whether this thread is in an operator, which may not keep what it allocates */
 PyObject *core_inside(PyObject *module, PyObject *flag);
 

@@ -81,27 +81,16 @@ static int is_negated(PyObject *tensor) {
     return negated;
 }
 
-/* New tokens of the logits' kind: logits.new_empty(rows, **words). */
-static PyObject *tokens_make(PyObject *logits, int64_t rows, PyObject *words) {
-    static PyObject *name;
-    if (!name && !(name = PyUnicode_InternFromString("new_empty"))) return NULL;
-    PyObject *method = PyObject_GetAttr(logits, name), *count = method ? Py_BuildValue("(L)", (long long)rows) : NULL;
-    PyObject *made = count ? PyObject_Call(method, count, words) : NULL;
-    Py_XDECREF(count);
-    Py_XDECREF(method);
-    return made;
-}
-
-/* quick(workspaces, words, logits, params, requests, out, flags, after): sample() of tensors [rows, vocab] on a GPU, with parameters
+/* quick(workspaces, logits, params, requests, out, flags, after): sample() of tensors [rows, vocab] on a GPU, with parameters
  * that are None, numbers or lists, or those of the requests. Returns out; NotImplemented: the call is another one. */
 PyObject *core_quick(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *workspaces, *words, *token, *flags;
+    PyObject *workspaces, *token, *flags;
     batch_arguments a = {.entries = -1, .dtype = -1, .threads = 1};
     sample_call c;
     array_view seen;
     memset(&c, 0, sizeof c);
-    if (!PyArg_ParseTuple(arguments, "OO!OOOOOi", &workspaces, &PyDict_Type, &words, &a.logits, &a.params, &a.requests, &token, &flags,
+    if (!PyArg_ParseTuple(arguments, "O!OOOOOi", workspaces_type, &workspaces, &a.logits, &a.params, &a.requests, &token, &flags,
                           &c.after.what))
         return NULL;
     a.flags = batch_number(flags);
@@ -113,7 +102,7 @@ PyObject *core_quick(PyObject *module, PyObject *arguments) {
         Py_INCREF(Py_NotImplemented);
         return Py_NotImplemented;
     }
-    token = token == Py_None ? tokens_make(a.logits, seen.shape[0], words) : (Py_INCREF(token), token);
+    token = token == Py_None ? workspaces_tokens(workspaces, a.logits, &seen) : (Py_INCREF(token), token);
     if (!token) return NULL;
     a.index = a.slot = a.allow = a.row_flags = a.stream = Py_None;
     a.token = token;

@@ -186,12 +186,16 @@ def test_numbers_of_one_call_and_the_next():
     assert len({tuple(near(raffle.sample(far(np.zeros((8, VOCAB), np.float32)))).tolist()) for _ in range(20)}) == 20  # no seed: never twice
 
 
-def test_numbers_of_a_graph():
-    """A captured call has its numbers in it, whatever calls before, between and behind it have."""
+def test_numbers_of_a_graph(monkeypatch):
+    """A captured call has its numbers in it, whatever calls before, between and behind it have; and a workspace of its own."""
     logits = rows(5)
     gpu, first, second = far(logits), dict(temperature=0.6, top_k=9, seed=3), dict(temperature=1.4, top_p=0.8, seed=8, position=2)
     raffle.sample(gpu, **first)
-    drawn, replay = capture(lambda: raffle.sample(gpu, **second, stream=current()))
+    kind, made = raffle._arrays.kind_of(gpu), []
+    make = kind.workspace
+    monkeypatch.setattr(kind, "workspace", lambda *a: (made.append(a), make(*a))[1])
+    (_, drawn), replay = capture(lambda: [raffle.sample(gpu, **words, stream=current()) for words in (first, second)])
+    assert len(made) == 2
     for step in range(4):
         same(raffle.sample(gpu, position=step, **first), raffle.sample(logits, position=step, **first))
         replay()
