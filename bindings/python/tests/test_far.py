@@ -231,6 +231,13 @@ def test_the_quick_way(monkeypatch):
             raffle.sample(gpu, **{"seed": 1, **words})
     assert len(seen) == 10
     monkeypatch.undo()  # and nothing keeps the tokens
+    kept = [(step, count, raffle.sample(exchanged(logits[:count]), seed=step)) for step, count in enumerate((9, 4, 4, 4, 9, 9, 9, 1))]
+    for step, count, one in kept:  # each has memory of its own
+        same(one, raffle.sample(logits[:count], seed=step))
+    del kept, one
+    for step in range(3):
+        raffle.sample(gpu, seed=step)
+    gc.collect()
     before = used()
     for step in range(300):
         raffle.sample(gpu, seed=step)
