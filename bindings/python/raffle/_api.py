@@ -3,7 +3,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import _core
-from ._arrays import dtype_code, kind_of
+from ._arrays import dtype_code, kind_of, quick_spaces
 from ._more import Array, Floats, Integers, More, report_finish, report_make, requests_of
 
 if TYPE_CHECKING:
@@ -125,13 +125,14 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     (array([[0, 1],
            [2, 3]], dtype=int32), array([-0.8904, -0.745 ], dtype=float32))
     """
-    kind = kind_of(logits)
     params = (temperature, top_k, top_p, min_p, seed, position)
-    if (kind.quick is not None and not (more or return_flags or probs or flags) and threads == 1 and out.__class__ is not tuple
+    spaces = quick_spaces.get(type(logits))
+    if (spaces is not None and not (more or return_flags or probs or flags) and threads == 1 and out.__class__ is not tuple
             and index is slot is allow is logprobs is logprob_token_ids is dtype is stream is None):
-        token = _core.quick(kind.workspaces, logits, params, None, out, 0, 0)
+        token = _core.quick(spaces, logits, params, None, out, 0, 0)
         if token is not NotImplemented:
             return token
+    kind = kind_of(logits)
     given = logits
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
     requests = report = told = workspace = None

@@ -371,6 +371,7 @@ class Jax(Shaped):
 
 
 _kinds: Dict[type, Kind] = {}  # of the types of arrays that were seen
+quick_spaces: Dict[type, Any] = {}  # of those whose kind is quick: its workspaces
 _made: Dict[type, Kind] = {}
 _OTHER = Kind()
 
@@ -396,6 +397,9 @@ def _kind_find(logits: Any) -> Kind:
         if there is not None and isinstance(logits, there):
             if len(_kinds) >= 64:  # of a program that makes types as it goes
                 _kinds.clear()
+                quick_spaces.clear()
             _kinds[type(logits)] = made = _the(kind)
+            if made.quick is not None:
+                quick_spaces[type(logits)] = made.workspaces
             return made
     return _OTHER

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _core
 from ._api import _outputs, _result_shape
-from ._arrays import kind_of
+from ._arrays import kind_of, quick_spaces
 from ._more import DIALECTS, HISTORY, Array, Integers, More, change, ids, plain, report_finish, report_make, words
 from ._verify import Verified
 from ._verify import run as run_verify
@@ -300,12 +300,12 @@ class Sampler:
                stream: Optional[int] = None) -> Any:
         """Draws a token for each row; row r belongs to slot[r] (None: to slot r). Then positions advance by one, and the
         tokens go to the histories, unless `accept` is False. Reports are as in raffle.sample()."""
-        kind = kind_of(logits)
-        if (kind.quick is not None and self._on_gpu and not return_flags and out.__class__ is not tuple
+        if (type(logits) in quick_spaces and self._on_gpu and not return_flags and out.__class__ is not tuple
                 and slot is allow is logprobs is logprob_token_ids is stream is None):
             token = _core.quick(self._workspaces, logits, None, self._requests, out, self.flags, self._after if accept else 1)
             if token is not NotImplemented:
                 return token
+        kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
         reports = logprobs is not None or logprob_token_ids is not None
         slot, stream, workspace = self._device(kind, inner, slot, stream)

@@ -96,7 +96,7 @@ PyObject *core_quick(PyObject *module, PyObject *arguments) {
     a.flags = batch_number(flags);
     if (PyErr_Occurred()) return NULL;
     int negated = 0;
-    if (!array_peek(a.logits, &seen) || seen.ndim != 2 || !array_on_gpu(&seen) || (a.params != Py_None && !params_plain(a.params)) ||
+    if (!PyTuple_Check(((workspaces_object *)workspaces)->quick) || !array_peek(a.logits, &seen) || seen.ndim != 2 || !array_on_gpu(&seen) || (a.params != Py_None && !params_plain(a.params)) ||
         (negated = is_negated(a.logits))) {
         if (negated < 0) return NULL;
         Py_INCREF(Py_NotImplemented);

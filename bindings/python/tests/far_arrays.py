@@ -273,3 +273,4 @@ if EMULATED:
     table = _table()
     Exchanged.__dlpack_c_exchange_api__ = table[1]
     _arrays._kinds[Far], _arrays._kinds[Exchanged] = kind, ExchangedKind()
+    _arrays.quick_spaces[Exchanged] = _arrays._kinds[Exchanged].workspaces
