@@ -185,6 +185,8 @@ typedef struct raffle_params {
     const struct raffle_extra *extra; /* [slots] all else that requests ask for; the plan needs RAFFLE_PLAN_EXTRA */
     int64_t extra_bytes;              /* sizeof(raffle_extra), where extra is set */
     const struct raffle_state *state; /* what the requests have said so far, by the same slots; NULL: none */
+    uint64_t seed_offset, position_offset; /* added to every row's seed and position: on a GPU, calls whose rows go on together
+                                              count here, and write to no array. raffle_verify: 0 */
 } raffle_params;
 
 /* Row flags. */
@@ -202,6 +204,8 @@ typedef struct raffle_result {
     int32_t *token;      /* [rows] */
     uint32_t *row_flags; /* [rows] or NULL */
     const struct raffle_report *report; /* log-probabilities and the like, or NULL */
+    uint64_t *advance;   /* [slots] or NULL: the entry of each row's slot grows by 1 when the row is drawn. params.position itself:
+                            the next call draws the next tokens. No two rows may have the same slot */
 } raffle_result;
 
 /* How to run: scratch memory, and for CUDA the stream. CPU callers with several threads give each its

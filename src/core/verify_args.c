@@ -131,6 +131,8 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
     if (status) return status;
     if (p->draft_step || c->draft_params.draft_step)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "draft_step is set: raffle_verify draws no drafts");
+    if (p->seed_offset || p->position_offset || c->draft_params.seed_offset || c->draft_params.position_offset)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "seed_offset or position_offset is set: raffle_verify takes none");
     if (plan->desc.input != RAFFLE_LOGITS)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "input of the plan is probabilities: raffle_verify needs target logits");
     if (c->target.logits.row_index || c->draft_logits.row_index)

@@ -60,8 +60,8 @@ static void row_fill(cpu_row *r, const raffle_plan *plan, const raffle_logits *l
     to->min_p = p->min_p ? p->min_p[slot] : 0.0f;
     to->top_k = p->top_k ? p->top_k[slot] : 0;
     to->flags = p->flags | (p->extra ? p->extra[slot].flags : 0);
-    to->seed = p->seed ? p->seed[slot] : 0;
-    to->position = p->position ? p->position[slot] : 0;
+    to->seed = (p->seed ? p->seed[slot] : 0) + p->seed_offset;
+    to->position = (p->position ? p->position[slot] : 0) + p->position_offset;
     to->draft_step = p->draft_step;
     to->more = filters_of(extra_of(p, slot));
 }
@@ -167,6 +167,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         int zero = told.row_flags & RAFFLE_ROW_EMPTY && row->params.flags & RAFFLE_EMPTY_IS_ZERO;
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
+        if (call->result.advance) call->result.advance[slot]++;
         if (call->result.report) raffle_row_report(plan, &call->report, i, raw, row, dtype, &told, &scratch);
     }
     fpenv_leave(caller);

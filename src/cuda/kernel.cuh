@@ -30,12 +30,14 @@ struct sample_args {
     const float *temperature, *top_p, *min_p;
     const int32_t *top_k;
     const uint64_t *seed, *position;
+    uint64_t seed_offset, position_offset;
     const uint32_t *allow;
     int64_t allow_stride;
     uint32_t flags, draft_step;
     int32_t empty_token;
     int32_t *token;
     uint32_t *row_flags;
+    uint64_t *advance;
     /* workspace */
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
@@ -156,11 +158,11 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         p.min_p = a.min_p ? a.min_p[slot] : 0.0f;
         p.top_k = a.top_k ? a.top_k[slot] : 0;
 #if CUT_MORE
-        p.seed = a.seed ? a.seed[slot] : 0; /* those that write rows need none */
-        p.position = a.position ? a.position[slot] : 0;
+        p.seed = a.seed_offset + (a.seed ? a.seed[slot] : 0); /* those that write rows need none */
+        p.position = a.position_offset + (a.position ? a.position[slot] : 0);
 #else
-        p.seed = a.seed[slot];
-        p.position = a.position[slot];
+        p.seed = a.seed_offset + a.seed[slot];
+        p.position = a.position_offset + a.position[slot];
 #endif
         p.draft_step = a.draft_step;
         p.flags = a.flags;
@@ -274,6 +276,10 @@ __device__ __forceinline__ void row_report(const sample_args &a, const row_job &
 #endif
     a.token[row] = best == MINUS_INF ? empty_token : token;
     if (a.row_flags) a.row_flags[row] = flags;
+    if (a.advance) { /* every block of this row has read its position, and no other row does */
+        const int64_t slot = a.slot ? a.slot[row] : row;
+        if (slot >= 0 && slot < a.slots) a.advance[slot]++;
+    }
     row_close(a, row);
 }
 

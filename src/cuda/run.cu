@@ -162,6 +162,8 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
     a->top_k = p->top_k;
     a->seed = p->seed;
     a->position = p->position;
+    a->seed_offset = p->seed_offset;
+    a->position_offset = p->position_offset;
     a->allow = p->allow;
     a->allow_stride = p->allow_stride;
     a->flags = p->flags;
@@ -169,6 +171,7 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
     a->empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
     a->token = call->result.token;
     a->row_flags = call->result.row_flags;
+    a->advance = call->result.advance;
     a->extra = p->extra;
     a->pool = slot_pool_make(&call->state, &call->layout);
     a->report = call->report;
@@ -186,7 +189,10 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     const device_state *state = (const device_state *)plan->state;
     const bool requested = call->params.extra || call->result.report;
     sample_args a;
-    if (plan->desc.input == RAFFLE_PROBS || (call->logits.row_index && !requested)) return write_call(plan, call, error); /* two launches */
+    if (plan->desc.input == RAFFLE_PROBS || (call->logits.row_index && !requested)) { /* two launches */
+        if (!call->result.advance) return write_call(plan, call, error);
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "result.advance is set: on CUDA it is for logits without row_index");
+    }
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(state->device);

@@ -55,6 +55,8 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
     a->empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
     a->seed = p->seed;
     a->position = p->position;
+    a->seed_offset = p->seed_offset;
+    a->position_offset = p->position_offset;
     a->draft_step = p->draft_step;
     if (a->token) a->row_flags = call->result.row_flags;
     a->filters = a->token || p->top_k || p->top_p || p->min_p || p->extra;

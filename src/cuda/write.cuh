@@ -46,6 +46,7 @@ struct write_args {
     int32_t *token;
     int32_t empty_token;
     const uint64_t *seed, *position;
+    uint64_t seed_offset, position_offset;
     uint32_t draft_step;
     /* workspace */
     uint64_t *mass;    /* [rows, groups] sums of weights; the highest bit says that the group has a NaN */
@@ -78,8 +79,8 @@ __device__ __forceinline__ bool write_params(const write_args &a, int64_t row, r
     p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
     p->top_k = a.top_k ? a.top_k[slot] : 0;
     p->draft_step = a.draft_step;
-    p->seed = a.seed ? a.seed[slot] : 0;
-    p->position = a.position ? a.position[slot] : 0;
+    p->seed = a.seed_offset + (a.seed ? a.seed[slot] : 0);
+    p->position = a.position_offset + (a.position ? a.position[slot] : 0);
     p->flags = a.flags;
     p->vocab = a.vocab;
     return (p->temperature >= 0.0f || !a.temperature) && p->top_p == p->top_p && p->min_p == p->min_p;

@@ -41,7 +41,7 @@ TEST(logits_layout) {
 }
 
 TEST(params_layout) {
-    SIZE(raffle_params, 120);
+    SIZE(raffle_params, 136);
     AT(raffle_params, size, 0);
     AT(raffle_params, flags, 4);
     AT(raffle_params, slots, 8);
@@ -59,15 +59,18 @@ TEST(params_layout) {
     AT(raffle_params, extra, 96);
     AT(raffle_params, extra_bytes, 104);
     AT(raffle_params, state, 112);
+    AT(raffle_params, seed_offset, 120);
+    AT(raffle_params, position_offset, 128);
 }
 
 TEST(result_layout) {
-    SIZE(raffle_result, 32);
+    SIZE(raffle_result, 40);
     AT(raffle_result, size, 0);
     AT(raffle_result, reserved, 4);
     AT(raffle_result, token, 8);
     AT(raffle_result, row_flags, 16);
     AT(raffle_result, report, 24);
+    AT(raffle_result, advance, 32);
 }
 
 TEST(extra_layout) {

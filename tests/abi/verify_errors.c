@@ -240,6 +240,9 @@ TEST(combinations) {
     }
     f.drafts.rate = 0.5f, refused(RAFFLE_E_ARGUMENT, -1, "rate");
     f.params.draft_step = 1, refused(RAFFLE_E_ARGUMENT, -1, "draft_step");
+    f.params.seed_offset = 1, refused(RAFFLE_E_ARGUMENT, -1, "seed_offset or position_offset");
+    f.params.position_offset = 1, refused(RAFFLE_E_ARGUMENT, -1, "seed_offset or position_offset");
+    with_logits(), f.draft_params.position_offset = 1, refused(RAFFLE_E_ARGUMENT, -1, "seed_offset or position_offset");
     with_logits(), f.draft_params.draft_step = 1, refused(RAFFLE_E_ARGUMENT, -1, "draft_step");
     f.params.flags = 1u << 30, refused(RAFFLE_E_ARGUMENT, -1, "params.flags");
     with_logits(), f.draft_params.flags = 1u << 30, refused(RAFFLE_E_ARGUMENT, -1, "drafts.params.flags");

@@ -21,6 +21,7 @@ typedef struct controls {
 typedef struct answers {
     int32_t token[ROWS_MAX + ROWS_GUARD];
     uint32_t row_flags[ROWS_MAX + ROWS_GUARD];
+    uint64_t advanced[ROWS_MAX + ROWS_GUARD];
 } answers;
 
 /* Which arrays a call gets; those left out are NULL. */
@@ -237,6 +238,10 @@ static inline void match_pick(match *m, test_random *r) {
     for (int64_t i = 0; i < m->rows; ++i) c->slot[i] = (int32_t)random_below(r, m->slots);
 }
 
+/* Of seeds and positions: a graph keeps them, so they are the same for all calls. */
+static inline uint64_t match_seed_offset(const match *m) { return (uint64_t)m->vocab * 0x9e3779b97f4a7c15u; }
+static inline uint64_t match_position_offset(const match *m) { return (uint64_t)m->vocab % 3 ? (uint64_t)m->vocab << 29 : 0; }
+
 /* The parameters as a call sees them; `c` and `allow` are host or device addresses. */
 static inline raffle_params match_params(const match *m, const controls *c, const uint32_t *allow) {
     raffle_params p = raffle_params_init();
@@ -249,6 +254,8 @@ static inline raffle_params match_params(const match *m, const controls *c, cons
     p.top_k = m->has & HAS_TOP_K ? c->top_k : NULL;
     p.seed = c->seed;
     p.position = c->position;
+    p.seed_offset = match_seed_offset(m);
+    p.position_offset = match_position_offset(m);
     p.allow = m->has & HAS_ALLOW ? allow : NULL;
     p.allow_stride = m->allow_stride;
     return p;
@@ -281,6 +288,9 @@ static inline void match_cpu_part(void *given, int member, int members) {
 
 static inline void match_run_cpu(match *m) { crew_run(match_cpu_part, m); }
 
+/* Whether calls advance the entries of their rows: slots may be there twice. */
+static inline int match_advances(const match *m) { return !(m->has & HAS_SLOT) && m->input == RAFFLE_LOGITS; }
+
 /* Rows [from, from + rows) with the parameters in device memory; slots say which are theirs unless from is 0. */
 static inline raffle_status match_call(const match *m, int64_t from, int64_t rows, cudaStream_t stream,
                                        raffle_error *error) {
@@ -294,6 +304,7 @@ static inline raffle_status match_call(const match *m, int64_t from, int64_t row
     result.token = m->device_answers->token;
     result.row_flags = m->has & HAS_FLAGS ? m->device_answers->row_flags : NULL;
     result.report = m->gpu_report;
+    result.advance = match_advances(m) ? m->device_answers->advanced : NULL;
     raffle_launch launch = raffle_launch_init();
     launch.workspace = m->space;
     launch.workspace_bytes = m->space_bytes;
@@ -315,6 +326,8 @@ static inline void match_run_gpu(match *m) {
     match_send_controls(m);
     MUST(match_call(m, 0, m->rows, m->stream, &must_error));
     match_fetch(m);
+    for (int64_t i = 0; i < ROWS_MAX + ROWS_GUARD; ++i)
+        CHECK_EQ(m->got->advanced[i] - POISON * 0x0101010101010101u, (uint64_t)(match_advances(m) && i < m->rows));
 }
 
 /* ---- the comparison ---- */
@@ -333,8 +346,8 @@ static inline oracle_case match_case(const match *m, int64_t row) {
                         .min_p = m->has & HAS_MIN_P ? c->min_p[s] : 0.0f,
                         .top_k = m->has & HAS_TOP_K ? c->top_k[s] : 0,
                         .flags = m->flags,
-                        .seed = c->seed[s],
-                        .position = c->position[s]};
+                        .seed = c->seed[s] + match_seed_offset(m),
+                        .position = c->position[s] + match_position_offset(m)};
     return made;
 }
 

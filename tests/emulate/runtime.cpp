@@ -293,6 +293,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     --captures;
     return cudaSuccess;
 }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
+    static thread_local cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
+    const cudaStreamCaptureMode before = current;
+    current = *mode;
+    return *mode = before, cudaSuccess;
+}
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
     *status = stream && stream->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;

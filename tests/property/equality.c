@@ -30,16 +30,27 @@ static void pick_params(batch *b, int64_t i, test_random *r) {
 
 /* ---- ways to run a batch ---- */
 
-/* All rows at once. */
+/* All rows at once, with seeds and positions that begin elsewhere. */
 static void run_plain(const batch *b, runner r, const char *isa) {
     outputs o;
     outputs_poison(&o);
     raffle_params params = batch_params(b);
+    uint64_t seed[BATCH_ROWS_MAX], position[BATCH_ROWS_MAX];
+    params.seed_offset = (uint64_t)b->vocab * 0x9e3779b97f4a7c15u;
+    params.position_offset = 7;
+    for (int64_t i = 0; i < b->rows; ++i) {
+        seed[i] = b->seed[i] - params.seed_offset;
+        position[i] = b->position[i] - params.position_offset;
+    }
+    params.seed = seed;
+    params.position = position;
+    o.result.advance = position;
     raffle_logits logits = raffle_logits_init();
     logits.data = b->data;
     logits.rows = b->rows;
     logits.row_stride = b->stride;
     CHECK_STATUS(raffle_sample(r.plan, &logits, &params, &o.result, &r.launch, NULL), RAFFLE_OK);
+    for (int64_t i = 0; i < b->rows; ++i) CHECK_EQ(position[i], b->position[i] - params.position_offset + 1);
     outputs_check(&o, b, NULL, isa);
 }
 

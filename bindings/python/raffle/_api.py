@@ -3,7 +3,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import _core
-from ._arrays import dtype_code, kind_of
+from ._arrays import dtype_code, kind_of, quick_spaces
 from ._more import Array, Floats, Integers, More, report_finish, report_make, requests_of
 
 if TYPE_CHECKING:
@@ -12,20 +12,18 @@ if TYPE_CHECKING:
 _PARAM_DTYPES = ("float32", "int32", "float32", "float32", "uint64", "uint64")
 
 
-def _on_gpu(kind: Any, logits: Array, code: int, probs: bool, params: Any, index: Any, slot: Any, stream: Any, requests: Any = None,
-            reports: bool = False, own: bool = False, rows: int = -1) -> Any:
-    """What a call on a GPU needs beyond a call on the CPU. `own`: a workspace that no other call has. `rows`: of the plan, if not
-    the results."""
-    params = tuple(kind.cast(p, d) for p, d in zip(params, _PARAM_DTYPES))
-    plan = _core.plan(logits, code, rows if index is None else _length(index), probs, requests, reports)
+def _on_gpu(kind: Any, logits: Array, params: Any, index: Any, slot: Any, stream: Any, requests: Any = None) -> Any:
+    """What a call on a GPU needs beyond a call on the CPU: (params, index, slot, stream, workspaces)."""
+    if not _core.plain(*params, index, slot):
+        params = tuple(kind.cast(p, d) for p, d in zip(params, _PARAM_DTYPES))
+        index, slot = kind.cast(index, "int32"), kind.cast(slot, "int32")
     size = 0 if requests is None else requests.device_bytes(-1)
     if size:  # the call copies them there
         with kind.on(logits, stream):
             requests.place(kind.empty(logits, (size,), "uint8"))
-    if stream is None:
+    if stream is None and not kind.asks:
         stream = kind.stream(logits)
-    workspace = kind.zeros(logits, plan.device_bytes, "uint8") if own else kind.workspace(logits, plan, stream)
-    return params, kind.cast(index, "int32"), kind.cast(slot, "int32"), stream, workspace
+    return params, index, slot, stream, kind.workspaces
 
 
 def _vocab(kind: Any, logits: Array) -> int:
@@ -127,17 +125,24 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     (array([[0, 1],
            [2, 3]], dtype=int32), array([-0.8904, -0.745 ], dtype=float32))
     """
+    params = (temperature, top_k, top_p, min_p, seed, position)
+    spaces = quick_spaces.get(type(logits))
+    if (spaces is not None and not (more or return_flags or probs or flags) and threads == 1 and out.__class__ is not tuple
+            and index is slot is allow is logprobs is logprob_token_ids is dtype is stream is None):
+        token = _core.quick(spaces, logits, params, None, out, 0, 0)
+        if token is not NotImplemented:
+            return token
     kind = kind_of(logits)
     given = logits
     logits, code = kind.logits(logits, -1 if dtype is None else dtype_code(dtype))
-    params = (temperature, top_k, top_p, min_p, seed, position)
     requests = report = told = workspace = None
     if more or flags > 255:
         requests, flags = _requests(kind, logits, index, slot, flags, more)
     reports = logprobs is not None or logprob_token_ids is not None
     if kind.gpu(logits):
-        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, requests, reports)
-        allow = kind.beside(allow)
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, params, index, slot, stream, requests)
+        if allow is not None:
+            allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, return_flags)
     if reports:
         report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)
@@ -180,8 +185,8 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     workspace = None
     requests, flags = _requests(kind, logits, index, slot, flags, more)
     if kind.gpu(logits):
-        reports = logprobs is not None or logprob_token_ids is not None
-        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, requests, reports, True)
+        params, index, slot, stream, _ = _on_gpu(kind, logits, params, index, slot, stream, requests)
+        workspace = _core.Workspaces(kind, False)  # which no other call has
         allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, False)
     report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)

@@ -4,9 +4,9 @@ Nothing is imported here that the caller has not imported: an array of a package
 """
 import array
 import contextlib
+import functools
 import importlib
 import sys
-import threading
 from typing import Any, Dict, Iterator
 
 from . import _core
@@ -53,6 +53,14 @@ def _last(shape: Any, rows: Any) -> int:
 class Kind:
     """Arrays of no package that we know: outputs are array.array on the CPU, and cannot be made on a GPU."""
 
+    asks = False  #: whether the extension finds the current stream itself
+    quick: Any = None  #: where _core.quick can do the usual call on a GPU: (empty_like, the words for new_empty() of tokens)
+
+    @functools.cached_property
+    def workspaces(self) -> Any:
+        """Those of calls on a GPU."""
+        return _core.Workspaces(self, True)
+
     def logits(self, logits: Any, code: Any) -> Any:
         return logits, code
 
@@ -69,13 +77,19 @@ class Kind:
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         if self.gpu(logits):
-            raise TypeError("logits are on a GPU and of a package that raffle does not know: give out=")
+            raise self._unknown("give out=")
         numpy = sys.modules.get("numpy")
         if numpy is not None and hasattr(logits, "__dlpack__"):
             return numpy.empty(shape, dtype)
         if len(shape) > 1 or dtype not in _TYPECODES:
             raise TypeError("without numpy only outputs with one axis can be made for these logits: give out=")
         return array.array(_TYPECODES[dtype], bytes(4 * (shape[0] if shape else 1)))
+
+    @staticmethod
+    def _unknown(advice: str) -> Exception:
+        """Why nothing can be made beside logits on a GPU. First of all there may be none."""
+        there, why = _core.cuda()
+        return TypeError(f"logits are on a GPU and of a package that raffle does not know: {advice}") if there else RuntimeError(why)
 
     def integers(self, logits: Any, values: Any, shape: Any) -> Any:
         """int32 [..., m] of the logits' kind out of [m] or [..., m], for every row of `shape`."""
@@ -105,7 +119,7 @@ class Kind:
         return value
 
     def zeros(self, logits: Any, count: Any, dtype: Any) -> Any:
-        raise TypeError("logits are on a GPU and of a package that raffle does not know: use torch or CuPy arrays")
+        raise self._unknown("use torch or CuPy arrays")
 
     def stream(self, logits: Any) -> Any:
         """The stream to work on, or None to ask by DLPack."""
@@ -115,16 +129,20 @@ class Kind:
         """A context in which allocations belong to work on `stream` of the logits' GPU; None: the current one."""
         return contextlib.nullcontext()
 
-    def lasting(self) -> bool:
-        """Whether what is allocated now may be kept for later calls."""
-        return True
-
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        return self.zeros(logits, plan.device_bytes, "uint8")
+        """A new one of a plan, for work on `stream`; None: the current one. The extension keeps it for the next call."""
+        with self.on(logits, stream):
+            return self.zeros(logits, plan.device_bytes, "uint8")
 
-    def operator(self) -> Any:
-        """A context in which nothing is kept for the next call."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def operator(self) -> Iterator[None]:
+        """While a registered operator runs. What it allocates may come from a pool of the compiler's, which wants everything
+        back when the operator returns (inductor's CUDA graphs, in their warm-up): so nothing is kept then."""
+        _core.inside(True)
+        try:
+            yield
+        finally:
+            _core.inside(False)
 
 
 class Shaped(Kind):
@@ -135,16 +153,6 @@ class Shaped(Kind):
 
     def dtype(self, logits: Any) -> Any:
         return dtype_name(logits.dtype)
-
-    def cached(self, workspaces: Dict[Any, Any], key: Any, logits: Any, stream: Any = None) -> Any:
-        """The workspace of a plan and stream, made when it is first asked for, on that stream; None: the current one."""
-        found = workspaces.get(key)
-        if found is None:
-            if len(workspaces) >= 64:
-                workspaces.clear()
-            with self.on(logits, stream):
-                found = workspaces[key] = self.zeros(logits, key[0].device_bytes, "uint8")
-        return found
 
 
 class Numpy(Shaped):
@@ -174,10 +182,8 @@ class Torch(Shaped):
                         "uint8": torch.uint8, "float16": torch.float16, "bfloat16": torch.bfloat16, "uint16": torch.int16}
         self._empty = torch.empty
         self._int32 = torch.int32
-        self._cpu = torch.device("cpu")  # making one takes longer than a draw
-        self._workspaces: Dict[Any, Any] = {}
-        self._inside = threading.local()
-        self._asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # the extension asks for the stream itself
+        self.asks = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+        self.quick = (torch.empty_like, {"dtype": torch.int32}) if self.asks else None
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # an address, without the objects around it
 
     def logits(self, logits: Any, code: Any) -> Any:
@@ -186,17 +192,17 @@ class Torch(Shaped):
         return logits, code
 
     def gpu(self, logits: Any) -> Any:
-        if logits.is_cpu:
-            return False
-        if not logits.is_cuda:
+        if logits.is_cuda:
+            return True
+        if not logits.is_cpu:
             raise ValueError(f"logits are on {logits.device}: must be on the CPU or a CUDA GPU")
-        return True
+        return False
 
     def tokens(self, logits: Any) -> Any:
         shape = logits.shape  # asked once: each question to a tensor takes a tenth of a microsecond, len() five
         if len(shape) != 2:
             return self.empty(logits, shape[:-1], "int32")
-        return self._empty(shape[0], dtype=self._int32, device=self._cpu if logits.is_cpu else logits.device)
+        return logits.new_empty(shape[0], dtype=self._int32)
 
     def empty(self, logits: Any, shape: Any, dtype: Any) -> Any:
         if dtype not in self._dtypes:  # that of the logits, which the extension would refuse too
@@ -236,46 +242,22 @@ class Torch(Shaped):
         return self._torch.zeros(count, dtype=self._dtypes[dtype], device=logits.device)
 
     def stream(self, logits: Any) -> Any:
-        return None if self._asks else self._current(logits)
+        return None if self.asks else self._current(logits)
 
     def _current(self, logits: Any) -> Any:
         if self._raw_stream is not None:
             return self._raw_stream(logits.get_device())
         return self._torch.cuda.current_stream(logits.device).cuda_stream
 
-    @contextlib.contextmanager
-    def operator(self) -> Iterator[None]:
-        """While a registered operator runs. What it allocates may come from a pool of the compiler's, which wants everything
-        back when the operator returns (inductor's CUDA graphs, in their warm-up): so nothing is kept then."""
-        self._inside.operator = True
-        try:
-            yield
-        finally:
-            self._inside.operator = False
-
     def on(self, logits: Any, stream: Any) -> Any:
-        if stream is None:
+        if stream is None or stream == self._current(logits):
             return contextlib.nullcontext()
         return self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream, device=logits.device))
-
-    def lasting(self) -> bool:
-        """Not while a graph is captured, or in an operator: what is allocated then belongs to their memory."""
-        return not (getattr(self._inside, "operator", False) or self._torch.cuda.is_current_stream_capturing())
-
-    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        """Cached for each stream."""
-        if not self.lasting():
-            return self.zeros(logits, plan.device_bytes, "uint8")
-        current = self._current(logits)
-        if stream is None or stream == current:
-            return self.cached(self._workspaces, (plan, current), logits)
-        return self.cached(self._workspaces, (plan, stream), logits, stream)
 
 
 class Cupy(Shaped):
     def __init__(self) -> None:
         self._cupy = sys.modules["cupy"]
-        self._workspaces: Dict[Any, Any] = {}
 
     def gpu(self, logits: Any) -> Any:
         return True
@@ -310,9 +292,6 @@ class Cupy(Shaped):
 
     def stream(self, logits: Any) -> Any:
         return self._cupy.cuda.get_current_stream().ptr
-
-    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        return self.cached(self._workspaces, (plan, stream), logits, stream)
 
 
 class Jax(Shaped):
@@ -381,11 +360,9 @@ class Jax(Shaped):
     def on(self, logits: Any, stream: Any) -> Any:
         return self._gpu_kind().on(logits, stream)
 
-    def lasting(self) -> bool:
-        return self._gpu_kind().lasting()
-
-    def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        return self._gpu_kind().workspace(logits, plan, stream)
+    @property
+    def workspaces(self) -> Any:
+        return self._gpu_kind().workspaces
 
     def finish(self, logits: Any, out: Any) -> Any:
         if isinstance(out, sys.modules["numpy"].ndarray):
@@ -394,6 +371,7 @@ class Jax(Shaped):
 
 
 _kinds: Dict[type, Kind] = {}  # of the types of arrays that were seen
+quick_spaces: Dict[type, Any] = {}  # of those whose kind is quick: its workspaces
 _made: Dict[type, Kind] = {}
 _OTHER = Kind()
 
@@ -419,6 +397,9 @@ def _kind_find(logits: Any) -> Kind:
         if there is not None and isinstance(logits, there):
             if len(_kinds) >= 64:  # of a program that makes types as it goes
                 _kinds.clear()
+                quick_spaces.clear()
             _kinds[type(logits)] = made = _the(kind)
+            if made.quick is not None:
+                quick_spaces[type(logits)] = made.workspaces
             return made
     return _OTHER

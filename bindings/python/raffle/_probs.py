@@ -45,7 +45,7 @@ def _rows(logits: Array, filters: Tuple[Any, ...], words: Rows, *, out: Any = No
     workspace = None
     requests, flags = _requests(kind, logits, index, slot, flags, more)
     if kind.gpu(logits):
-        params, index, slot, stream, workspace = _on_gpu(kind, logits, code, probs, params, index, slot, stream, requests)
+        params, index, slot, stream, workspace = _on_gpu(kind, logits, params, index, slot, stream, requests)
         allow = kind.beside(allow)
     if out is not None and out_dtype is not None:
         raise ValueError("out_dtype is for outputs that raffle makes: out has a dtype already")

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _core
 from ._api import _outputs, _result_shape
-from ._arrays import kind_of
+from ._arrays import kind_of, quick_spaces
 from ._more import DIALECTS, HISTORY, Array, Integers, More, change, ids, plain, report_finish, report_make, words
 from ._verify import Verified
 from ._verify import run as run_verify
@@ -148,7 +148,7 @@ class Sampler:
         self._after = 3 if history_max else 1  # positions advance; tokens are accepted
         self._free: List[int] = list(range(slots - 1, -1, -1))
         self._asked: List[Optional[Dict[str, Any]]] = [None] * slots  # what is not in the arrays; None: free
-        self._workspaces: Dict[Any, Any] = {}
+        self._workspaces = _core.Workspaces(kind, False) if self._on_gpu else None
 
     # ---- requests ----------------------------------------------------------------------------------------
 
@@ -283,21 +283,16 @@ class Sampler:
 
     # ---- drawing -----------------------------------------------------------------------------------------
 
-    def _device(self, kind: Any, logits: Array, code: int, slot: Any, stream: Any, reports: bool,
-                rows: int = -1) -> Tuple[Any, Any, Any]:
-        """Slots, stream and workspace as the logits' device wants them. `rows`: of the plan, if not the logits'."""
+    def _device(self, kind: Any, logits: Array, slot: Any, stream: Any) -> Tuple[Any, Any, Any]:
+        """Slots, stream and workspaces as the logits' device wants them."""
         if kind.gpu(logits) != self._on_gpu:
             raise ValueError(f"logits are on {'the CPU' if self._on_gpu else 'a GPU'}, the sampler is not: make it with like=logits")
-        if not self._on_gpu:
-            return slot, stream, None
-        plan = _core.plan(logits, code, rows, 0, self._requests, reports)
-        workspace = self._workspaces.get(plan)
-        if workspace is None:
-            with kind.on(logits, stream):
-                workspace = kind.zeros(logits, plan.device_bytes, "uint8")
-            if kind.lasting():
-                self._workspaces[plan] = workspace
-        return kind.cast(slot, "int32"), kind.stream(logits) if stream is None else stream, workspace
+        if self._on_gpu:
+            if slot is not None:
+                slot = kind.cast(slot, "int32")
+            if stream is None and not kind.asks:
+                stream = kind.stream(logits)
+        return slot, stream, self._workspaces
 
     def sample(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                out: Optional[Array] = None, return_flags: bool = False, logprobs: Optional[int] = None,
@@ -305,10 +300,15 @@ class Sampler:
                stream: Optional[int] = None) -> Any:
         """Draws a token for each row; row r belongs to slot[r] (None: to slot r). Then positions advance by one, and the
         tokens go to the histories, unless `accept` is False. Reports are as in raffle.sample()."""
+        if (type(logits) in quick_spaces and self._on_gpu and not return_flags and out.__class__ is not tuple
+                and slot is allow is logprobs is logprob_token_ids is stream is None):
+            token = _core.quick(self._workspaces, logits, None, self._requests, out, self.flags, self._after if accept else 1)
+            if token is not NotImplemented:
+                return token
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
         reports = logprobs is not None or logprob_token_ids is not None
-        slot, stream, workspace = self._device(kind, inner, code, slot, stream, reports)
+        slot, stream, workspace = self._device(kind, inner, slot, stream)
         token, row_flags = _outputs(kind, inner, None, out, return_flags)
         report = told = None
         if reports:
@@ -343,8 +343,8 @@ class Sampler:
         (([], [2, 1]), 2)
         """
 
-        def ask(kind: Any, logits: Any, code: int, slot: Any, stream: Any, reports: bool, requests: int, rows: int) -> Tuple[Any, ...]:
-            return (None, self._requests, self.flags, *self._device(kind, logits, code, slot, stream, reports, rows))
+        def ask(kind: Any, logits: Any, slot: Any, stream: Any, requests: int) -> Tuple[Any, ...]:
+            return (None, self._requests, self.flags, *self._device(kind, logits, slot, stream))
 
         return run_verify(logits, drafts, ask, flags=self.flags, first=None, draft_logits=draft_logits, draft_probs=draft_probs,
                           draft_params=draft_params, parent=None, method=method, thresholds=(0.0, 0.0, 0.0), slot=slot, allow=allow,
@@ -357,8 +357,8 @@ class Sampler:
         """A call to run at every step, for logits that are always in the same memory; see raffle.prepare()."""
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
-        reports = logprobs is not None or logprob_token_ids is not None
-        slot, stream, workspace = self._device(kind, inner, code, slot, stream, reports)
+        slot, stream, _ = self._device(kind, inner, slot, stream)
+        workspace = _core.Workspaces(kind, False) if self._on_gpu else None  # slots are there, which no other call may write to
         token, row_flags = _outputs(kind, inner, None, out, False)
         report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
         return _core.prepare(inner, None, self._requests, None, slot, kind.beside(allow), token, row_flags, workspace, self.flags,

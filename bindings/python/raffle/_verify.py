@@ -47,8 +47,8 @@ def _draft_params(given: Optional[Dict[str, Any]], flags: int, draft_logits: Any
 def run(logits: Array, drafts: Array, ask: Callable[..., Tuple[Any, ...]], *, flags: int, first: Any, draft_logits: Any, draft_probs: Any,
         draft_params: Any, parent: Any, method: str, thresholds: Tuple[float, float, float], slot: Any, allow: Any, logprobs: Any,
         logprob_token_ids: Any, logprobs_mode: str, threads: int, dtype: Any, stream: Any, after: int = 0) -> Verified:
-    """verify(), and that of a Sampler. `ask`, told the logits, how many requests and rows of the plan there are, and what the caller
-    gave for slot and stream, returns parameters (None: those of the pool), the pool or None, the batch's flags, slot, stream and
+    """verify(), and that of a Sampler. `ask`, told the logits, what the caller gave for slot and stream, and how many requests there
+    are, returns parameters (None: those of the pool), the pool or None, the batch's flags, slot, stream and
     workspace."""
     if method not in _METHODS:
         raise ValueError(f"method is {method!r}: must be one of {', '.join(_METHODS)}")
@@ -81,9 +81,7 @@ def run(logits: Array, drafts: Array, ask: Callable[..., Tuple[Any, ...]], *, fl
         draft_logits = kind_of(draft_logits).logits(draft_logits, code)[0]
     of_drafts, draft_flags = _draft_params(draft_params, flags, draft_logits)
     rows = kind.shape(logits)[0]
-    reports = logprobs is not None or logprob_token_ids is not None
-    plan_rows = rows + (0 if draft_logits is None and draft_probs is None else rows - requests)  # and a row for each draft
-    params, asked, flags, slot, stream, workspace = ask(kind, logits, code, slot, stream, reports, requests, plan_rows)
+    params, asked, flags, slot, stream, workspace = ask(kind, logits, slot, stream, requests)
     if kind.gpu(logits):
         drafts, first, parent = (kind.cast(ids, "int32") for ids in (drafts, first, parent))
         of_drafts = tuple(kind.cast(value, "int32" if i == 1 else "float32") for i, value in enumerate(of_drafts))
@@ -132,11 +130,11 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
     if slot is not None and more:
         raise ValueError(f"{next(iter(more))} has an entry per request, and slot is given: a Sampler keeps it in slots")
 
-    def ask(kind: Any, logits: Any, code: int, slot: Any, stream: Any, reports: bool, requests: int, rows: int) -> Tuple[Any, ...]:
+    def ask(kind: Any, logits: Any, slot: Any, stream: Any, requests: int) -> Tuple[Any, ...]:
         asked, kept = requests_of(more, requests, False, _vocab(kind, logits), flags)
         params, workspace = (temperature, top_k, top_p, min_p, seed, position), None
         if kind.gpu(logits):
-            params, _, slot, stream, workspace = _on_gpu(kind, logits, code, False, params, None, slot, stream, asked, reports, rows=rows)
+            params, _, slot, stream, workspace = _on_gpu(kind, logits, params, None, slot, stream, asked)
         return params, asked, kept, slot, stream, workspace
 
     return run(logits, drafts, ask, flags=flags, first=first, draft_logits=draft_logits, draft_probs=draft_probs,

@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+int batch_number(PyObject *number) {
+    int overflow;
+    long value = PyLong_AsLongAndOverflow(number, &overflow);
+    if (overflow) value = overflow > 0 ? LONG_MAX : LONG_MIN;
+    return value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value;
+}
+
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     PyObject **const objects[] = {&a->logits, &a->params, &a->requests, &a->index,    &a->slot,
                                   &a->allow,  &a->token,  &a->row_flags, &a->workspace};
@@ -17,12 +24,7 @@ int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
         return -1;
     }
     for (int i = 0; i < OBJECTS; ++i) *objects[i] = PyTuple_GetItem(arguments, i);
-    for (int i = 0; i < NUMBERS; ++i) {
-        int overflow;
-        long value = PyLong_AsLongAndOverflow(PyTuple_GetItem(arguments, OBJECTS + i), &overflow);
-        if (overflow) value = overflow > 0 ? LONG_MAX : LONG_MIN;
-        *numbers[i] = value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value; /* out of every range either way */
-    }
+    for (int i = 0; i < NUMBERS; ++i) *numbers[i] = batch_number(PyTuple_GetItem(arguments, OBJECTS + i));
     a->stream = PyTuple_GetItem(arguments, OBJECTS + NUMBERS);
     a->entries = -1;
     a->draft_rows = 0;
@@ -89,24 +91,6 @@ static int desc_requests(raffle_plan_desc *desc, PyObject *object, int reports) 
     desc->flags |= RAFFLE_PLAN_EXTRA;
     desc->history_max = q->state.history_max;
     return 0;
-}
-
-PyObject *core_plan(PyObject *module, PyObject *arguments) {
-    (void)module;
-    PyObject *logits, *requests;
-    int dtype, input, reports;
-    long long rows;
-    array_view view;
-    raffle_plan_desc desc;
-    plan_object *plan = NULL;
-    memset(&view, 0, sizeof view);
-    if (!PyArg_ParseTuple(arguments, "OiLiOp", &logits, &dtype, &rows, &input, &requests, &reports)) return NULL;
-    if (logits_take(logits, dtype, input, (void *)-1, &view, &desc) == 0 && desc_requests(&desc, requests, reports) == 0) {
-        desc_rows(&desc, rows >= 0 ? rows : view.ndim == 2 ? view.shape[0] : 1);
-        plan = plan_get(&desc);
-    }
-    array_release(&view);
-    return (PyObject *)plan;
 }
 
 /* Which row each result is of: as the caller says, or all of one row that is repeated with stride 0. */
@@ -232,6 +216,11 @@ static int params_take(batch *b, const batch_arguments *a) {
         seed->scalar = 1;
         seed->count = 1;
     }
+    /* On a GPU numbers that differ from call to call go with the call, and nothing has to be written there. */
+    if (array_on_gpu(&b->logits_view) && a->entries < 0) {
+        if (seed->scalar) b->params.seed_offset = seed->value, seed->value = 0;
+        if (position->scalar) b->params.position_offset = position->value, position->value = 0;
+    }
     return slots_agree(b);
 }
 
@@ -315,6 +304,18 @@ int batch_more(batch *b, const param *p, int64_t entries, int which, int is_temp
     return 0;
 }
 
+/* Whether a kept workspace has this number already, where the batch reads it; if not, it will. */
+static int upload_held(const batch *b, int which) {
+    if (!b->space || which >= PARAM_COUNT) return 0;
+    const param *p = &b->param[which];
+    const int64_t rows = b->plan->desc.rows_max, wanted = b->slots > rows ? b->slots : rows; /* for batches of any size */
+    const int64_t count = p->scalar && b->space->by_stream ? wanted : 0; /* by_stream: no graph ever writes to it */
+    if (count && b->space->held[which].count >= b->slots && b->space->held[which].value == p->value) return 1;
+    b->space->held[which].count = count;
+    b->space->held[which].value = p->value;
+    return 0;
+}
+
 raffle_status batch_upload(batch *b, raffle_error *error) {
     device_fill fills[DEVICE_FILLS_MAX];
     int count = 0, device = b->plan->desc.device;
@@ -323,10 +324,11 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
     for (int i = 0; i < UPLOADS && !wrong; ++i) {
         const param *p = i < PARAM_COUNT ? &b->param[i] : i < PARAM_COUNT + 2 ? (i == PARAM_COUNT ? &b->slot : &b->index)
                                                                               : b->more[i - PARAM_COUNT - 2];
-        if (!p || !p->data || p->on_gpu) continue;
+        if (!p || !p->data || p->on_gpu || upload_held(b, i)) continue;
         size_t bytes = param_size(p->type);
         if (p->scalar) {
-            const int64_t entries = i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
+            const int64_t held = b->space && i < PARAM_COUNT ? b->space->held[i].count : 0;
+            const int64_t entries = held ? held : i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
             const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, entries, (int32_t)bytes, 0};
             fills[count++] = fill;
         } else {
@@ -336,6 +338,7 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
     if (count && !wrong) wrong = device_fill_arrays(device, fills, count, stream);
     if (!wrong && b->params.extra && !b->requests->there.resident) wrong = requests_upload(b->requests, stream);
     if (!wrong) return RAFFLE_OK;
+    if (b->space) memset(b->space->held, 0, sizeof b->space->held);
     error->row = -1;
     strncpy(error->text, wrong, sizeof error->text - 1);
     return RAFFLE_E_DEVICE;
@@ -467,12 +470,18 @@ static int stream_take(batch *b, PyObject *stream, dl_device device) {
 }
 
 static int workspace_take(batch *b, PyObject *object) {
-    array_view *v = &b->workspace_view;
+    const array_view *v = &b->workspace_view;
     if (object == Py_None) {
         PyErr_SetString(PyExc_TypeError, "a call on a GPU needs a workspace");
         return -1;
     }
-    if (array_take(object, "workspace", -1, v)) return -1;
+    if (Py_TYPE(object) == workspaces_type) {
+        b->space = workspace_get(object, b);
+        if (!b->space) return -1;
+        v = &b->space->view;
+    } else if (array_take(object, "workspace", -1, &b->workspace_view)) {
+        return -1;
+    }
     int64_t bytes = array_count(v) * (v->dtype.bits / 8);
     if (!array_on_gpu(v) || v->device.id != b->plan->desc.device || !array_is_contiguous(v) || v->read_only ||
         bytes < (int64_t)(b->plan->workspace_bytes + batch_upload_bytes(b->plan->desc.rows_max))) {
@@ -510,7 +519,6 @@ static int build(batch *b, const batch_arguments *a) {
     if (a->stream != Py_None && stream_address(a->stream, &stream)) return -1;
     b->logits_object = a->logits;
     if (logits_take(a->logits, a->dtype, a->input, stream, v, &desc) || index_take(b, a->index)) return -1;
-    if (array_on_gpu(v) && stream_take(b, a->stream, v->device)) return -1;
     if (!array_on_gpu(v) && a->stream != Py_None) {
         PyErr_SetString(PyExc_ValueError, "stream is for a GPU: the logits are on the CPU");
         return -1;
@@ -519,7 +527,7 @@ static int build(batch *b, const batch_arguments *a) {
     desc_rows(&desc, b->rows + (a->draft_rows ? b->rows - b->entries : 0));
     if (desc_requests(&desc, a->requests, a->reports) || requests_take(b, a, &desc)) return -1;
     b->plan = plan_get(&desc); /* where a backend lacks something, it says so here */
-    if (!b->plan) return -1;
+    if (!b->plan || (array_on_gpu(v) && stream_take(b, a->stream, v->device))) return -1;
     b->params.flags = (uint32_t)a->flags;
     b->threads = a->threads;
     if (a->threads < 1 || a->threads > BATCH_THREADS_MAX) {
@@ -537,8 +545,9 @@ static int build(batch *b, const batch_arguments *a) {
     b->result.token = (int32_t *)(void *)b->token_view.data;
     b->result.row_flags = (uint32_t *)(void *)b->row_flags_view.data;
     if (!array_on_gpu(v)) return params_on_cpu(b, a->params == Py_None);
+    b->capturing = device_is_capturing(desc.device, b->launch.stream);
     if (workspace_take(b, a->workspace) || params_on_gpu(b, a->params == Py_None)) return -1;
-    if (a->params != Py_None && PyTuple_GetItem(a->params, PARAM_SEED) == Py_None && device_is_capturing(desc.device, b->launch.stream)) {
+    if (a->params != Py_None && PyTuple_GetItem(a->params, PARAM_SEED) == Py_None && b->capturing) {
         PyErr_SetString(PyExc_ValueError, "seed is None: a captured graph would draw the same at every replay. "
                                           "Give seed, and position as an array on the GPU");
         return -1;
@@ -566,6 +575,8 @@ void batch_release(batch *b) {
     for (int i = 0; i < PARAM_COUNT; ++i) param_release(&b->param[i]);
     param_release(&b->slot);
     param_release(&b->index);
+    workspace_release(b->space);
+    b->space = NULL;
     free(b->packed);
     b->packed = NULL;
     Py_XDECREF((PyObject *)b->plan);
@@ -646,7 +657,7 @@ static int run_on_cpu(batch *b, batch_call call) {
 static int run_on_gpu(batch *b, batch_call call) {
     raffle_error error = raffle_error_init();
     raffle_status status = b->uploaded ? RAFFLE_OK : batch_upload(b, &error);
-    if (b->requests && !b->params.extra && device_is_capturing(b->plan->desc.device, b->launch.stream)) b->requests->there.captured = 1;
+    if (b->requests && !b->params.extra && b->capturing) b->requests->there.captured = 1;
     if (!status) status = call(b, &b->launch, &error);
     return status ? (core_raise(status, &error), -1) : 0;
 }

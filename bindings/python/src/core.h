@@ -40,6 +40,9 @@ void array_release(array_view *view);
  * cannot be asked (no exception). */
 int array_current_stream(PyObject *object, dl_device device, void **stream);
 
+/* 1: `view` has address, shape and device of an array whose type has an exchange table; nothing is on loan. 0: it cannot be had. */
+int array_peek(PyObject *object, array_view *view);
+
 /* 1: the object looks like an array (array_take will not call it a number). */
 int array_check(PyObject *object);
 
@@ -110,6 +113,9 @@ void param_release(param *p);
 /* One number into an entry of its type. 0, or -1 with an exception. */
 int param_number(PyObject *number, const char *name, param_type type, void *to);
 size_t param_size(param_type type);
+/* Whether all of a tuple are None, numbers or lists, which are the same for every kind of arrays; for Python plain(*objects). */
+int params_plain(PyObject *params);
+PyObject *core_plain(PyObject *module, PyObject *arguments);
 
 /* ---- requests.c --------------------------------------------------------------------------------- */
 
@@ -177,6 +183,51 @@ int requests_change_there(requests_object *q, state_change change, raffle_tokens
 int requests_history_there(const requests_object *q, int64_t slot, PyObject *stream, raffle_state *one);
 void requests_there_release(requests_object *q);
 
+/* ---- workspace.c -------------------------------------------------------------------------------- */
+
+enum { WORKSPACES_MAX = 64 };
+
+/* Memory on a GPU for one call at a time, and which numbers it has, from earlier calls on the same stream, where parameters go. */
+typedef struct workspace {
+    int users; /* guarded by the GIL, as all of it */
+    int by_stream;
+    PyObject *array;
+    array_view view;
+    struct {
+        uint64_t value;
+        int64_t count; /* 0: nothing is known of it */
+    } held[PARAM_COUNT];
+} workspace;
+
+typedef struct workspaces_entry {
+    plan_object *plan;
+    void *stream;
+    workspace *space;
+} workspaces_entry;
+
+typedef struct workspaces_object {
+    PyObject_HEAD
+    PyObject *kind; /* makes them */
+    int by_stream, count, next;
+    workspaces_entry entry[WORKSPACES_MAX];
+    PyObject *quick;    /* (empty_like, words for new_empty) of kinds whose usual call core_quick does; or None */
+    PyObject *like;     /* tokens of as many rows as the last calls had, on their device; or NULL */
+    int64_t like_rows;
+    int32_t like_device;
+} workspaces_object;
+
+extern PyType_Spec workspaces_spec;
+extern PyTypeObject *workspaces_type;
+
+struct batch;
+/* A workspace for a batch whose plan and stream are known, which the caller releases; NULL with an exception. */
+workspace *workspace_get(PyObject *workspaces, const struct batch *b);
+void workspace_release(workspace *w);
+/* New tokens for logits [rows, vocab] on a GPU, which array_peek has seen; NULL with an exception. */
+PyObject *workspaces_tokens(PyObject *workspaces, PyObject *logits, const array_view *seen);
+/* inside(flag): whether this thread is in an operator, which may not keep what it allocates */
+PyObject *core_inside(PyObject *module, PyObject *flag);
+
 /* ---- batch.c ------------------------------------------------------------------------------------ */
 
 enum { BATCH_THREADS_MAX = 256, BATCH_MORE = 7 };
@@ -191,8 +242,10 @@ typedef struct batch {
     raffle_launch launch;
     array_view logits_view, allow_view, token_view, row_flags_view, workspace_view;
     param param[PARAM_COUNT], slot, index;
+    workspace *space; /* one that is kept; NULL: the caller's, in workspace_view, or a CPU's */
     void *packed; /* a bool mask as bits */
     int uploaded; /* 1: the parameters are on the GPU already */
+    int capturing; /* 1: a graph is being captured from the stream */
     PyObject *logits_object; /* borrowed from the arguments, or owned by a prepared call */
     int64_t rows, entries, slots; /* entries: of a parameter that is an array, without slots */
     int one_row; /* logits are [vocab]: outputs have no axis */
@@ -206,7 +259,8 @@ typedef struct batch {
 typedef struct batch_arguments {
     PyObject *logits, *params; /* params: a tuple in the order of PARAM_...; None: those of the requests */
     PyObject *requests;        /* a Requests object: its arrays where params is None, its extra and state */
-    PyObject *index, *slot, *allow, *token, *row_flags, *workspace;
+    PyObject *index, *slot, *allow, *token, *row_flags;
+    PyObject *workspace; /* on a GPU: Workspaces, or an array */
     int flags;
     int dtype; /* raffle_dtype that 16-bit integers are to be read as, or -1 */
     int input; /* raffle_input */
@@ -217,6 +271,8 @@ typedef struct batch_arguments {
     int reports;      /* 1: the call has a raffle_report; batch_parse sets 0 */
 } batch_arguments;
 
+/* A number of the arguments; beyond 32 bits the next there is, out of every range as well. An exception where it is none. */
+int batch_number(PyObject *number);
 /* `more` arguments at the end belong to the caller. */
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a);
 int batch_build(batch *b, const batch_arguments *a);
@@ -247,9 +303,6 @@ int batch_take_beside(const batch *b, PyObject *object, const char *name, int pe
 
 /* Whether every row's slot has a request, where the host can tell. 0, or -1 with an exception. */
 int batch_slots_check(const batch *b);
-
-/* plan(logits, dtype, rows, input, requests, reports) -> Plan: the plan that a call on these logits uses; rows -1: theirs */
-PyObject *core_plan(PyObject *module, PyObject *arguments);
 
 /* ---- after.c ------------------------------------------------------------------------------------------------------- */
 
@@ -288,6 +341,7 @@ void report_release(report_arrays *r);
 extern PyType_Spec call_spec;
 extern PyTypeObject *call_type;
 PyObject *core_sample(PyObject *module, PyObject *arguments);
+PyObject *core_quick(PyObject *module, PyObject *arguments);
 PyObject *core_prepare(PyObject *module, PyObject *arguments);
 PyObject *core_explain(PyObject *module, PyObject *arguments);
 PyObject *core_rows(PyObject *module, PyObject *arguments);

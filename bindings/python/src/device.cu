@@ -136,3 +136,54 @@ int device_is_capturing(int device, void *stream) {
     device_scope scope(device);
     return scope.code == cudaSuccess && is_capturing(static_cast<cudaStream_t>(stream));
 }
+
+namespace {
+
+/* Lets a thread allocate, and free, while another one captures: none of that goes into the other's graph. */
+struct relaxed {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    relaxed() { cudaThreadExchangeStreamCaptureMode(&mode); }
+    ~relaxed() { cudaThreadExchangeStreamCaptureMode(&mode); }
+};
+
+} /* namespace */
+
+const char *device_record_begin(int device, void **stream) {
+    device_scope scope(device);
+    relaxed calls;
+    cudaStream_t made = nullptr;
+    cudaError_t code = scope.code;
+    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+    if (code == cudaSuccess) code = cudaStreamBeginCapture(made, cudaStreamCaptureModeRelaxed);
+    if (code != cudaSuccess && made) cudaStreamDestroy(made);
+    *stream = made;
+    return sentence(code);
+}
+
+const char *device_record_end(int device, void *stream, void **graph) {
+    device_scope scope(device);
+    relaxed calls;
+    cudaGraph_t made = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    cudaError_t code = cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &made);
+    if (code == cudaSuccess) code = cudaGraphInstantiateWithFlags(&ready, made, 0);
+    if (made) cudaGraphDestroy(made);
+    cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+    if (code != cudaSuccess) cudaGetLastError(); /* the sentence tells it; the caller's next call should not */
+    *graph = code == cudaSuccess ? ready : nullptr;
+    return sentence(code);
+}
+
+const char *device_replay(int device, void *graph, void *stream) {
+    device_scope scope(device);
+    if (scope.code != cudaSuccess) return sentence(scope.code);
+    return sentence(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
+}
+
+void device_forget(int device, void *graph) {
+    if (!graph) return;
+    device_scope scope(device);
+    relaxed calls;
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); /* one that runs goes when it is done */
+    cudaGetLastError();
+}

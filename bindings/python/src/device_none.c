@@ -24,6 +24,19 @@ const char *device_read(int device, void *to, const void *from, size_t bytes, vo
     (void)device, (void)to, (void)from, (void)bytes, (void)stream;
     return absent;
 }
+const char *device_record_begin(int device, void **stream) {
+    (void)device, (void)stream;
+    return absent;
+}
+const char *device_record_end(int device, void *stream, void **graph) {
+    (void)device, (void)stream, (void)graph;
+    return absent;
+}
+const char *device_replay(int device, void *graph, void *stream) {
+    (void)device, (void)graph, (void)stream;
+    return absent;
+}
+void device_forget(int device, void *graph) { (void)device, (void)graph; }
 int device_is_capturing(int device, void *stream) {
     (void)device, (void)stream;
     return 0;

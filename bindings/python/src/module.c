@@ -34,13 +34,15 @@ static PyObject *core_clear(PyObject *module, PyObject *none) {
 
 static PyMethodDef methods[] = {
     {"sample", core_sample, METH_VARARGS, "raffle_sample on arrays"},
+    {"quick", core_quick, METH_VARARGS, "the same for the usual call on a GPU, or NotImplemented"},
     {"prepare", core_prepare, METH_VARARGS, "the same, to be run again and again"},
     {"rows", core_rows, METH_VARARGS, "raffle_softmax and raffle_mask on arrays"},
     {"verify", core_verify, METH_VARARGS, "raffle_verify on arrays"},
     {"explain", core_explain, METH_VARARGS, "raffle_explain on arrays"},
-    {"plan", core_plan, METH_VARARGS, "the plan that a call on these logits uses"},
     {"inspect", core_inspect, METH_O, "(shape, DLPack device type, device id) of an array"},
     {"reseed", core_reseed, METH_O, "8 bytes that seeds of calls without one begin with"},
+    {"plain", core_plain, METH_VARARGS, "whether parameters are numbers or None"},
+    {"inside", core_inside, METH_O, "whether this thread is in an operator, which keeps nothing"},
     {"version", core_version, METH_NOARGS, "of the C library"},
     {"cuda", core_cuda, METH_NOARGS, "(whether a GPU can be used, why not)"},
     {"isa", core_isa, METH_NOARGS, "instruction sets of this machine"},
@@ -63,7 +65,8 @@ PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
     if (add_type(module, &plan_spec, &plan_type, "Plan") || add_type(module, &call_spec, &call_type, "Call") ||
-        add_type(module, &requests_spec, &requests_type, "Requests")) {
+        add_type(module, &requests_spec, &requests_type, "Requests") ||
+        add_type(module, &workspaces_spec, &workspaces_type, "Workspaces")) {
         Py_DECREF(module);
         return NULL;
     }

@@ -267,3 +267,17 @@ void param_release(param *p) {
     p->made = NULL;
     array_release(&p->view);
 }
+
+int params_plain(PyObject *params) {
+    int plain = PyTuple_Check(params);
+    for (Py_ssize_t i = 0; plain && i < PyTuple_Size(params); ++i) {
+        PyObject *object = PyTuple_GetItem(params, i);
+        plain = object == Py_None || PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyList_CheckExact(object);
+    }
+    return plain;
+}
+
+PyObject *core_plain(PyObject *module, PyObject *arguments) {
+    (void)module;
+    return PyBool_FromLong(params_plain(arguments));
+}

@@ -121,7 +121,7 @@ static PyMethodDef plan_methods[] = {
 };
 static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *words) {
     (void)type, (void)arguments, (void)words;
-    PyErr_SetString(PyExc_TypeError, "a Plan is made by plan()");
+    PyErr_SetString(PyExc_TypeError, "a Plan is made by the calls that need it");
     return NULL;
 }
 
@@ -130,7 +130,7 @@ static PyType_Slot plan_slots[] = {
     {Py_tp_dealloc, plan_dealloc},
     {Py_tp_methods, plan_methods},
     {Py_tp_getset, plan_getset},
-    {Py_tp_doc, "Shape, dtype and kernels, chosen once. Made by plan()."},
+    {Py_tp_doc, "Shape, dtype and kernels, chosen once."},
     {0, NULL},
 };
 PyType_Spec plan_spec = {"raffle._core.Plan", sizeof(plan_object), 0, Py_TPFLAGS_DEFAULT, plan_slots};

@@ -47,7 +47,14 @@ static void call_release(sample_call *c) {
 /* Draws, then moves the requests on: all of it, or nothing. */
 static int call_draw(sample_call *c) {
     batch *b = &c->batch;
-    return after_check(b, &c->after) || batch_run(b, sample) || after_run(b, &c->after) ? -1 : 0;
+    batch_after after = c->after;
+    /* Where every row has a slot of its own, the GPU's draw advances it: one launch for both. */
+    if (after.what & AFTER_ADVANCE && b->plan->desc.backend == RAFFLE_CUDA && !b->params.slot && !b->logits.row_index &&
+        b->plan->desc.input == RAFFLE_LOGITS) {
+        b->result.advance = (uint64_t *)b->params.position;
+        after.what &= ~AFTER_ADVANCE;
+    }
+    return after_check(b, &after) || batch_run(b, sample) || after_run(b, &after) ? -1 : 0;
 }
 
 /* sample(..., report, after) */
@@ -62,12 +69,58 @@ PyObject *core_sample(PyObject *module, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
+/* ---- the usual call, without Python in between ---------------------------------------------------------------------- */
+
+/* Torch's question whether a view negates its memory, which DLPack does not tell. 1, 0, or -1 with an exception. */
+static int is_negated(PyObject *tensor) {
+    static PyObject *name;
+    if (!name && !(name = PyUnicode_InternFromString("is_neg"))) return -1;
+    PyObject *told = PyObject_CallMethodObjArgs(tensor, name, NULL);
+    const int negated = told ? PyObject_IsTrue(told) : -1;
+    Py_XDECREF(told);
+    return negated;
+}
+
+/* quick(workspaces, logits, params, requests, out, flags, after): sample() of tensors [rows, vocab] on a GPU, with parameters
+ * that are None, numbers or lists, or those of the requests. Returns out; NotImplemented: the call is another one. */
+PyObject *core_quick(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *workspaces, *token, *flags;
+    batch_arguments a = {.entries = -1, .dtype = -1, .threads = 1};
+    sample_call c;
+    array_view seen;
+    memset(&c, 0, sizeof c);
+    if (!PyArg_ParseTuple(arguments, "O!OOOOOi", workspaces_type, &workspaces, &a.logits, &a.params, &a.requests, &token, &flags,
+                          &c.after.what))
+        return NULL;
+    a.flags = batch_number(flags);
+    if (PyErr_Occurred()) return NULL;
+    int negated = 0;
+    if (!PyTuple_Check(((workspaces_object *)workspaces)->quick) || !array_peek(a.logits, &seen) || seen.ndim != 2 || !array_on_gpu(&seen) || (a.params != Py_None && !params_plain(a.params)) ||
+        (negated = is_negated(a.logits))) {
+        if (negated < 0) return NULL;
+        Py_INCREF(Py_NotImplemented);
+        return Py_NotImplemented;
+    }
+    token = token == Py_None ? workspaces_tokens(workspaces, a.logits, &seen) : (Py_INCREF(token), token);
+    if (!token) return NULL;
+    a.index = a.slot = a.allow = a.row_flags = a.stream = Py_None;
+    a.token = token;
+    a.workspace = workspaces;
+    const int status = batch_build(&c.batch, &a) || call_draw(&c);
+    batch_release(&c.batch);
+    if (!status) return token;
+    Py_DECREF(token);
+    return NULL;
+}
+
 /* ---- prepared calls ---------------------------------------------------------------------------------------------- */
 
 typedef struct call_object {
     PyObject_HEAD
     sample_call call;
     PyObject *arguments; /* the caller's objects, so that they live as long as the call */
+    void *graph;         /* CUDA: all that a run launches; NULL: it is launched one by one */
     int running;         /* guarded by the GIL: a prepared call has one set of outputs */
 } call_object;
 
@@ -100,6 +153,22 @@ static int call_check(const batch *b, PyObject *call_arguments) {
     return 0;
 }
 
+/* Puts what a run launches into a graph. Where that fails, runs launch it, and say what is wrong. */
+static void call_record(call_object *call) {
+    batch *b = &call->call.batch;
+    void *const current = b->launch.stream;
+    void *stream = NULL;
+    const int device = b->plan->desc.device;
+    if (b->capturing || device_record_begin(device, &stream)) return;
+    b->launch.stream = stream;
+    const int status = call_draw(&call->call);
+    b->launch.stream = current;
+    if (device_record_end(device, stream, &call->graph) == NULL && !status) return;
+    PyErr_Clear();
+    device_forget(device, call->graph);
+    call->graph = NULL;
+}
+
 /* prepare(..., report, after, answer) */
 PyObject *core_prepare(PyObject *module, PyObject *arguments) {
     (void)module;
@@ -123,6 +192,7 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
             Py_DECREF((PyObject *)call);
             return NULL;
         }
+        call_record(call);
     }
     return (PyObject *)call;
 }
@@ -154,6 +224,14 @@ static int call_arrays_stay(const call_object *call) {
     return 0;
 }
 
+static int call_replay(const call_object *call) {
+    const batch *b = &call->call.batch;
+    if (after_check(b, &call->call.after)) return -1;
+    const char *wrong = device_replay(b->plan->desc.device, call->graph, b->launch.stream);
+    if (wrong) PyErr_SetString(PyExc_RuntimeError, wrong);
+    return wrong ? -1 : 0;
+}
+
 static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) {
     call_object *call = (call_object *)self;
     batch *b = &call->call.batch;
@@ -166,13 +244,15 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
         PyErr_SetString(PyExc_RuntimeError, "this prepared call is running in another thread: prepare one for each");
         return NULL;
     }
-    if (b->plan->desc.backend == RAFFLE_CUDA) {
+    const int far = b->plan->desc.backend == RAFFLE_CUDA;
+    if (far) {
         if (stream && stream != Py_None) {
             if (stream_address(stream, (void **)&b->launch.stream)) return NULL;
         } else if (!b->stream_given) {
             array_current_stream(b->logits_object, b->logits_view.device, (void **)&b->launch.stream);
         }
     }
+    if (far) b->capturing = device_is_capturing(b->plan->desc.device, b->launch.stream);
     if (b->requests && b->requests->has_extra && !b->params.extra) {
         PyErr_SetString(PyExc_RuntimeError, "a request has come that asks for more than those at the time of prepare(): prepare again");
         return NULL;
@@ -181,7 +261,7 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
     int pooled = PyTuple_GetItem(call->arguments, 1) == Py_None; /* requests may have gone since prepare() */
     if (pooled && batch_slots_check(b)) return NULL;
     call->running = 1;
-    int status = call_draw(&call->call);
+    int status = call->graph && !b->capturing ? call_replay(call) : call_draw(&call->call);
     call->running = 0;
     if (status) return NULL;
     PyObject *answer = PyTuple_GetItem(call->arguments, PyTuple_Size(call->arguments) - 1);
@@ -193,6 +273,7 @@ static void call_dealloc(PyObject *self) {
     call_object *call = (call_object *)self;
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    if (call->graph) device_forget(call->call.batch.plan->desc.device, call->graph);
     call_release(&call->call);
     Py_CLEAR(call->arguments);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);

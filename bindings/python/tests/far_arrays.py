@@ -1,6 +1,6 @@
 """Arrays of a GPU for tests: torch's, or those of an emulated GPU (tests/emulate), whichever this build and machine have.
 
-`far(array)` puts a numpy array there, `near(array)` gets one back, `capture(function)` runs it while its stream is captured and
+`far(array)` puts a numpy array there, `near(array)` gets one back, `write(far, array)` changes its contents, `capture(function)` runs it while its stream is captured and
 returns (what it returned, a function that replays the graph). WHY is None, or why there is neither."""
 import contextlib
 import ctypes
@@ -91,7 +91,7 @@ class FarKind(_arrays.Shaped):
     is a reserve."""
 
     def __init__(self):
-        self.current, self.reserve, self._workspaces = 0, None, {}
+        self.current, self.reserve = 0, None
 
     def allocate(self, count):
         if self.reserve is None:
@@ -118,11 +118,90 @@ class FarKind(_arrays.Shaped):
     def stream(self, logits):
         return self.current
 
-    def lasting(self):
-        return self.reserve is None
 
-    def workspace(self, logits, plan, stream):
-        return self.cached(self._workspaces, (plan, stream), logits) if self.lasting() else super().workspace(logits, plan, stream)
+# ---- the same with a table of C functions, as torch's tensors have it ---------------------------------------------------
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64)]
+
+
+Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Managed(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32 * 2), ("context", ctypes.c_void_p), ("deleter", Deleter),
+                ("flags", ctypes.c_uint64), ("tensor", Tensor)]
+
+
+class Table(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32 * 2), ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
+                ("from_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))),
+                ("to_object", ctypes.c_void_p),
+                ("unowned", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Tensor))),
+                ("stream", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)))]
+
+
+class Exchanged(Far):
+    """An array of the emulated GPU whose type has __dlpack_c_exchange_api__."""
+
+    negated, loans = False, {}
+
+    def is_neg(self):
+        return self.negated
+
+    def new_empty(self, rows, dtype):
+        return Exchanged((rows,), dtype)
+
+    def tensor(self):
+        self.axes = (ctypes.c_int64 * len(self.shape))(*self.shape)  # as long as the array
+        code = {"i": 0, "u": 1, "f": 2}[self.dtype.kind]
+        return Tensor(self.pointer, (2, 0), len(self.shape), code, self.dtype.itemsize * 8, 1, self.axes, None, 0)
+
+
+@Deleter
+def _give_back(address):
+    del Exchanged.loans[address]
+
+
+def _from_object(object, out):
+    made = Managed((1, 0), None, _give_back, 0, object.tensor())
+    Exchanged.loans[ctypes.addressof(made)] = made, object
+    out[0] = ctypes.addressof(made)
+    return 0
+
+
+def _unowned(object, out):
+    out[0] = object.tensor()
+    return 0
+
+
+def _stream(device_type, device, out):
+    out[0] = kind.current
+    return 0
+
+
+def _table():
+    types = dict(Table._fields_)
+    made = Table((1, 3), None, None, types["from_object"](_from_object), None, types["unowned"](_unowned), types["stream"](_stream))
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return made, capsule(ctypes.addressof(made), b"dlpack_exchange_api", None)
+
+
+class ExchangedKind(FarKind):
+    asks, quick = True, (lambda like: Exchanged(like.shape, like.dtype), {"dtype": "int32"})
+
+    def empty(self, logits, shape, dtype):
+        return Exchanged(shape, dtype)
+
+
+def exchanged(array):
+    """far(array), as an array that raffle._core.quick takes."""
+    made = far(array)
+    return made if TORCH else Exchanged(made.shape, made.dtype, made.memory)
 
 
 def far(array):
@@ -140,6 +219,13 @@ def near(array):
     made = np.empty(array.shape, array.dtype)
     runtime.cudaMemcpy(ctypes.c_void_p(made.ctypes.data), ctypes.c_void_p(array.pointer), ctypes.c_size_t(made.nbytes), 2)
     return made
+
+
+def write(to, array):
+    """Puts other contents into an array of far()."""
+    if TORCH:
+        return to.copy_(torch.from_numpy(array))
+    runtime.cudaMemcpy(ctypes.c_void_p(to.pointer), ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), 1)
 
 
 @contextlib.contextmanager
@@ -184,4 +270,7 @@ def used():
 
 if EMULATED:
     runtime, kind = Runtime(), FarKind()
-    _arrays._kinds[Far] = kind
+    table = _table()
+    Exchanged.__dlpack_c_exchange_api__ = table[1]
+    _arrays._kinds[Far], _arrays._kinds[Exchanged] = kind, ExchangedKind()
+    _arrays.quick_spaces[Exchanged] = _arrays._kinds[Exchanged].workspaces

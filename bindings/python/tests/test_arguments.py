@@ -189,7 +189,7 @@ def test_types_of_the_extension_cannot_be_made():
     for kind in (_core.Plan, _core.Call):
         with pytest.raises(TypeError):
             kind()
-    for function in (_core.sample, _core.prepare, _core.explain, _core.plan):
+    for function in (_core.sample, _core.prepare, _core.explain, _core.Workspaces):
         with pytest.raises((TypeError, SystemError)):
             function()
 

@@ -208,6 +208,21 @@ def test_many_streams_and_threads(logits):
     assert not errors and not wrong
 
 
+def test_streams_have_numbers_of_their_own(logits):
+    """Each stream has a workspace with the numbers of its last call; a busy one keeps them while others go on."""
+    gpu, streams = logits.cuda(), [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    drawn = []
+    for step in range(12):
+        with torch.cuda.stream(streams[step % 3]):
+            torch.cuda._sleep(SLEEP // 100)
+            words = dict(temperature=0.5 + step / 4 % 1, top_k=7 * (step % 2), seed=step // 5, position=step)
+            drawn.append((raffle.sample(gpu, **words), words))
+    torch.cuda.synchronize()
+    for found, words in drawn:
+        assert found.tolist() == raffle.sample(logits, **words).tolist()
+
+
 def test_a_captured_graph(logits):
     gpu = logits.cuda()
     temperature, position = torch.full((ROWS,), 0.8, device="cuda"), torch.zeros(ROWS, dtype=torch.int64, device="cuda")

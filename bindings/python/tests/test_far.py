@@ -1,4 +1,5 @@
 """Requests, histories and reports on a GPU, or an emulated one: the CPU's tokens and log-probabilities, bit for bit."""
+import contextlib
 import gc
 import math
 import threading
@@ -6,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import raffle
-from far_arrays import EMULATED, TORCH, WHY, capture, current, far, near, used
+from far_arrays import EMULATED, TORCH, WHY, capture, current, exchanged, far, near, used, write
 
 if WHY:
     pytest.skip(WHY, allow_module_level=True)
@@ -156,6 +157,153 @@ def test_prepared_calls():
         same_report(told, wanted_told)
 
 
+def test_numbers_of_one_call_and_the_next():
+    """A workspace keeps the numbers of a call, and only those that change are written: every call sees its own all the same."""
+    logits = rows(40)
+    gpu, rng = far(logits), np.random.default_rng(1)
+
+    def words(step):
+        made = dict(temperature=[0.7, 1.3, 0.0][step % 3], seed=int(rng.integers(2**63)) * 2 + 1 if step % 4 else 5, position=step * 2**60 % 2**64)
+        if step % 5 == 1:
+            made.update(top_k=step, top_p=0.9)
+        if step % 7 == 2:
+            made["min_p"] = 0.05
+        return made
+
+    for step in range(60):
+        count = [40, 1, 17, 16][step % 4]  # two plans, and batches of several sizes of each
+        made = words(step)
+        if step % 6 == 3:  # an array where a number was, and will be
+            made.update(temperature=[0.5 + i / 50 for i in range(count)], seed=list(range(count)))
+        if step % 6 == 5:
+            made.update(position=far(np.arange(count).astype(np.int64 if TORCH else np.uint64)))
+        here = {**made, "position": np.arange(count)} if step % 6 == 5 else made
+        same(raffle.sample(gpu[:count], **made), raffle.sample(logits[:count], **here))
+    slot = np.arange(31, -1, -1, dtype=np.int32)  # a number stands for all slots
+    told = dict(seed=7, position=3, temperature=np.linspace(0.5, 2, 32).astype(np.float32))
+    same(raffle.sample(gpu[:32], slot=slot, **{**told, "temperature": far(told["temperature"])}, top_k=5),
+         raffle.sample(logits[:32], slot=slot, **told, top_k=5))
+    assert len({tuple(near(raffle.sample(far(np.zeros((8, VOCAB), np.float32)))).tolist()) for _ in range(20)}) == 20  # no seed: never twice
+
+
+def test_numbers_of_a_graph(monkeypatch):
+    """A captured call has its numbers in it, whatever calls before, between and behind it have; and a workspace of its own."""
+    logits = rows(5)
+    gpu, first, second = far(logits), dict(temperature=0.6, top_k=9, seed=3), dict(temperature=1.4, top_p=0.8, seed=8, position=2)
+    raffle.sample(gpu, **first)
+    kind, made = raffle._arrays.kind_of(gpu), []
+    make = kind.workspace
+    monkeypatch.setattr(kind, "workspace", lambda *a: (made.append(a), make(*a))[1])
+    (_, drawn), replay = capture(lambda: [raffle.sample(gpu, **words, stream=current()) for words in (first, second)])
+    assert len(made) == 2
+    for step in range(4):
+        same(raffle.sample(gpu, position=step, **first), raffle.sample(logits, position=step, **first))
+        replay()
+        same(drawn, raffle.sample(logits, **second))
+
+
+def test_the_quick_way(monkeypatch):
+    """Usual calls with tensors that the extension can ask everything: the same tokens, arrays and errors as by the long way."""
+    logits, seen = rows(9), []
+    gpu, out, quick = exchanged(logits), exchanged(np.zeros(9, np.int32)), raffle._core.quick
+    monkeypatch.setattr(raffle._core, "quick", lambda *a: (seen.append(quick(*a)), seen[-1])[1])
+    told = [raffle.sample(gpu, 0.8, 20, 0.9, 0.01, 3, 4), raffle.sample(gpu, [0.5] * 9, seed=list(range(9))), raffle.sample(gpu, 0.0),
+            raffle.sample(gpu, seed=5, out=out)]
+    assert len(seen) == 4 and all(one is other for one, other in zip(seen, told)) and told[3] is out
+    for one, wanted in zip(told, (raffle.sample(logits, 0.8, 20, 0.9, 0.01, 3, 4), raffle.sample(logits, [0.5] * 9, seed=list(range(9))),
+                                  raffle.sample(logits, 0.0), raffle.sample(logits, seed=5))):
+        assert type(one) is type(gpu)
+        same(one, wanted)
+    here, there = raffle.Sampler(9), raffle.Sampler(9, like=gpu)
+    for i in range(9):
+        here.add(seed=i, temperature=0.7), there.add(seed=i, temperature=0.7)
+    for step in range(3):
+        same(there.sample(gpu), here.sample(logits))
+        same(there.sample(gpu, out=out), here.sample(logits))
+    assert len(seen) == 10 and NotImplemented not in seen
+    array = far(np.full(9, 0.5, np.float32)) if TORCH else exchanged(np.full(9, 0.5, np.float32))
+    same(raffle.sample(gpu, array, seed=1), raffle.sample(logits, 0.5, seed=1))
+    assert seen.pop() is NotImplemented
+    for words, error in ((dict(temperature=-1.0), "temperature of row 0 is -1"), (dict(seed=[1]), "seed has 1 entries"),
+                         (dict(out=exchanged(np.zeros(8, np.int32))), "out must have 9 rows"),
+                         (dict(out=exchanged(np.zeros(9, np.float32))), "out has dtype float32")):
+        with pytest.raises((ValueError, TypeError), match=error):
+            raffle.sample(gpu, **{"seed": 1, **words})
+    assert len(seen) == 10
+    monkeypatch.undo()  # and nothing keeps the tokens
+    kept = [(step, count, raffle.sample(exchanged(logits[:count]), seed=step)) for step, count in enumerate((9, 4, 4, 4, 9, 9, 9, 1))]
+    for step, count, one in kept:  # each has memory of its own
+        same(one, raffle.sample(logits[:count], seed=step))
+    del kept, one
+    for step in range(3):
+        raffle.sample(gpu, seed=step)
+    gc.collect()
+    before = used()
+    for step in range(300):
+        raffle.sample(gpu, seed=step)
+    gc.collect()
+    assert used() <= before
+
+
+def test_many_numbers_take_no_memory():
+    gpu, words = far(rows(3)), dict(top_k=4)
+    for step in range(3):  # what is kept is made here: a workspace, a model of the tokens
+        raffle.sample(gpu, 0.5, seed=step, **words)
+    gc.collect()
+    before = used()
+    for step in range(200):
+        raffle.sample(gpu, 0.5 + step / 100, seed=step, position=step * 3, **words)
+    gc.collect()
+    assert used() <= before
+
+
+def test_operators_keep_no_memory_of_a_compiler(monkeypatch):
+    """In an operator a workspace is new each time, so that it ends with the call; elsewhere it is kept."""
+    logits = rows(3, vocab=901)
+    gpu, made = far(logits), []
+    kind = raffle._arrays.kind_of(gpu)
+    make = kind.workspace
+    monkeypatch.setattr(kind, "workspace", lambda *a: (made.append(a), make(*a))[1])
+    for turn, wanted in enumerate((1, 1, 2, 3, 3)):
+        with kind.operator() if turn in (2, 3) else contextlib.nullcontext():
+            same(raffle.sample(gpu, 0.8, seed=turn), raffle.sample(logits, 0.8, seed=turn))
+        assert len(made) == wanted
+
+
+def test_prepared_calls_read_arrays_anew():
+    logits = rows(6)
+    gpu, temperature = far(logits), far(np.full(6, 0.8, np.float32))
+    call = raffle.prepare(gpu, temperature, 20, seed=2**64 - 2, position=2**64 - 2, advance=True)
+    for step in range(6):
+        at = dict(seed=2**64 - 2, position=(2**64 - 2 + step) % 2**64)
+        same(call(), raffle.sample(logits, float(np.float32(0.8 + step)), 20, **at))
+        write(temperature, np.full(6, 0.8 + step + 1, np.float32))
+        logits = rows(6, seed=step)
+        write(gpu, logits)
+        if step > 3:
+            same(call(), raffle.sample(logits, float(np.float32(0.8 + step + 1)), 20, **{**at, "position": (at["position"] + 1) % 2**64}))
+            break
+    calls = [raffle.prepare(gpu, seed=i, advance=True) for i in range(5)]
+    for step in range(3):
+        for i, call in enumerate(calls):
+            same(call(), raffle.sample(logits, seed=i, position=step))
+
+
+def test_a_call_that_is_prepared_while_a_graph_is_captured():
+    logits = rows(4)
+    gpu, out = far(logits), far(np.zeros(4, np.int32))
+
+    def work():
+        call = raffle.prepare(gpu, 0.7, seed=3, out=out, advance=True, stream=current())
+        call(), call()
+        return call
+
+    call, replay = capture(work)
+    for _ in range(2):
+        replay()  # positions begin at 0 each time, since the graph has that in it too
+        same(out, raffle.sample(logits, 0.7, seed=3, position=1))
+
+
 # ---- Sampler -------------------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +409,28 @@ def test_a_prepared_call_of_a_sampler():
     both.there.remove(slots[2])
     with pytest.raises(ValueError, match=f"slot {slots[2]} has no request"):
         call()
+
+
+def test_slots_of_a_prepared_call_stay():
+    both = Both(8)
+    slots = [both.add(seed=50 + i, temperature=0.9) for i in range(8)]
+    logits = rows(3)
+    call = both.there.prepare(far(logits), slots[:3])
+    both.sample(logits, slots[5:])  # which has a list of slots, too
+    same(call(), both.here.sample(logits, slots[:3]))
+    both.sample(logits, slots[4:7])
+    same(call(), both.here.sample(logits, slots[:3]))
+
+
+def test_rows_that_share_a_slot():
+    """Both draw at its position, which then advances by two."""
+    both = Both(4)
+    slots = [both.add(seed=i, position=10 * i) for i in range(4)]
+    logits = rows(4)
+    for _ in range(3):
+        both.sample(logits, [slots[1], slots[1], slots[3], slots[1]])
+        both.sample(logits)
+    assert [both.get(slot)["position"] for slot in slots] == [3, 10 + 12, 23, 36]
 
 
 def test_what_a_graph_would_ignore_is_refused():

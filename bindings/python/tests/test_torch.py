@@ -303,23 +303,3 @@ def test_logprobs_of_the_operator(logits):
         raffle.torch.sample(logits, logprobs=-1)
     with pytest.raises(ValueError, match="logprobs_mode is 'x'"):
         raffle.torch.sample(logits, logprobs=1, logprobs_mode="x")
-
-
-def test_operators_keep_no_memory_of_a_compiler(monkeypatch):
-    """In an operator a workspace is new each time, so that it ends with the call; elsewhere it is kept. (Without a GPU: the
-    choice alone.)"""
-    from raffle import _arrays
-
-    kind = _arrays.kind_of(torch.zeros(1))
-    monkeypatch.setattr(kind, "zeros", lambda logits, count, dtype: [count])
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(kind, "_current", lambda logits: 5)
-    monkeypatch.setattr(kind, "_workspaces", {})
-    plan = type("Plan", (), {"device_bytes": 64})()
-    logits = torch.zeros(1)
-    kept = kind.workspace(logits, plan, None)
-    assert kind.workspace(logits, plan, None) is kept
-    seen = []
-    monkeypatch.setattr(raffle._api, "sample", lambda *a, **w: (seen.append(kind.workspace(logits, plan, None)), (logits.int(), logits.int()))[1])
-    torch.ops.raffle.sample(logits[None], None, None, None, None, torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), None, 0)
-    assert seen == [[64]] and seen[0] is not kept and kind.workspace(logits, plan, None) is kept
