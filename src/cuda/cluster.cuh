@@ -1,40 +1,44 @@
 /* cluster.cuh - raffle_softmax without filters, in one launch: a cluster of blocks reads a row once, keeps its weights in shared
  * memory, agrees on the row's maximum and mass, and writes it. Compute capability 9.0 and newer.
  *
- * A warp has `per` groups of the row, one behind the other.
+ * A warp has `per` units of the row, one behind the other: a unit is four groups, each of them in the hands of eight lanes. So a
+ * lane has 32 tokens of a group at a time, and what is done once a group is done for four groups at once.
  *
+ *   look       every warp finds the largest logit of its groups
  *   weigh      every warp makes weights of its logits, in their place in shared memory, and a note of each group
- *   decide     one warp of each block tells the other blocks the largest logit, then the tickets that the block's groups
- *              hold, and turns the notes into orders
  *   write      every warp makes probabilities of its weights
  *
- * Blocks wait for nothing but the two messages of each block of their cluster, which run at the same time. What the loops for
- * many do not do (masks, misaligned rows, NaN, references that are not PLAIN, greedy rows) is done by short loops without
- * calls: what a call needs, every thread would put on the stack. */
+ * One warp more has no units, the head: it looks up the row's parameters while the others look, tells the other blocks the
+ * largest logit of its block while the others weigh, and then the tickets that the block's groups hold. These are long
+ * chains of few instructions; in a warp that has units too, all others would wait for it twice.
+ *
+ * Blocks wait for nothing but the two messages of each block of their cluster; the first is on its way while they weigh. What
+ * the loops for many do not do (masks, misaligned rows, NaN, references that are not PLAIN, greedy rows) is done by short loops
+ * without calls: what a call needs, every thread would put on the stack. */
 #ifndef RAFFLE_CUDA_CLUSTER_CUH
 #define RAFFLE_CUDA_CLUSTER_CUH
 
 #include "write.cuh"
 
 enum {
-    CLUSTER_USUAL = 8,  /* blocks that every GPU with clusters allows */
-    CLUSTER_MOST = 16,  /* and those of compute capability 9.x, if asked */
-    CLUSTER_WARPS = 12, /* warps of a block at most: three blocks a multiprocessor */
-    GROUP_FLOAT4S = GROUP / 4
+    CLUSTER_USUAL = 8,      /* blocks that every GPU with clusters allows */
+    CLUSTER_MOST = 16,      /* and those of compute capability 9.x, if asked */
+    CLUSTER_WARPS = 16,     /* warps of a block that have units, at most */
+    CLUSTER_THREADS = 1024, /* more than there are, so that a thread has 64 registers at most */
+    GROUP_FLOAT4S = GROUP / 4,
+    UNIT = 4,                  /* groups that a warp has in hand */
+    GROUP_LANES = WARP / UNIT, /* lanes of a group */
+    CHUNKS = UNIT,             /* a lane has so many times LANE_TOKENS tokens of its group */
+    CHUNK_TOKENS = GROUP / CHUNKS
 };
 
-/* What a warp has found in a group, and what it is told to do with it. They lie in the same place. */
+/* What is known of a group. */
 #define NOTE_NAN (1u << 31)
 #define NOTE_NEAR (1u << 30)
 struct alignas(16) cluster_note {
     float peak;
-    int32_t exponent;
+    int32_t exponent; /* until it is weighed: the bits of its smallest logit */
     uint32_t sum_low, sum_high; /* sum of weights, and flags: a NaN was there; no weight is below NEAR_WEIGHT */
-};
-enum { ORDER_PORTION, ORDER_NEAR, ORDER_NOTHING };
-struct alignas(16) cluster_order {
-    float factor, factor_low; /* of ORDER_NEAR */
-    uint32_t distance, what;
 };
 
 /* A row's parameters. */
@@ -48,9 +52,11 @@ struct cluster_row {
 /* What is known of a row when it is written. */
 struct cluster_verdict {
     float best;
-    ref row; /* its reference */
+    int32_t group; /* the first that has it */
+    ref row;       /* its reference */
     uint64_t mass;
     portion of_best;
+    uint32_t reach; /* of it */
     log_line line; /* if logarithms are asked for */
 };
 
@@ -63,9 +69,9 @@ struct cluster_space {
     cluster_verdict verdict;
 };
 
-/* Bytes of dynamic shared memory of a block whose warps have `per` groups each: | weights | notes | */
+/* Bytes of dynamic shared memory of a block whose warps have `per` units each: | weights | notes | */
 static inline size_t cluster_memory(int64_t warps, int64_t per) {
-    return (size_t)(warps * per) * (GROUP * sizeof(float) + sizeof(cluster_note));
+    return (size_t)(warps * per * UNIT) * (GROUP * sizeof(float) + sizeof(cluster_note));
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -76,9 +82,16 @@ static inline size_t cluster_memory(int64_t warps, int64_t per) {
  * conflict whether each takes the eight tokens of 2-byte loads or the two times four of f32. */
 __device__ __forceinline__ int kept_at(int four) { return four ^ (four >> 3 & 1); }
 
-/* The places of a lane's first and last four tokens. */
-template <int bytes> __device__ __forceinline__ int lane_first() { return kept_at(threadIdx.x % WARP * (bytes == 4 ? 1 : 2)); }
-template <int bytes> __device__ __forceinline__ int lane_last() { return bytes == 4 ? lane_first<4>() + WARP : lane_first<2>() ^ 1; }
+__device__ __forceinline__ int unit_group() { return threadIdx.x % WARP / GROUP_LANES; } /* of its unit: the one that the lane has */
+__device__ __forceinline__ int group_lane() { return threadIdx.x % GROUP_LANES; }
+
+/* The places in a unit of a lane's first and last four tokens of a chunk. */
+template <int bytes> __device__ __forceinline__ int lane_first() {
+    return unit_group() * GROUP_FLOAT4S + kept_at(group_lane() * (bytes == 4 ? 1 : 2));
+}
+template <int bytes> __device__ __forceinline__ int lane_last() {
+    return bytes == 4 ? unit_group() * GROUP_FLOAT4S + kept_at(group_lane() + GROUP_LANES) : lane_first<2>() ^ 1;
+}
 
 __device__ __forceinline__ void lane_keep(float4 *first, float4 *last, const float v[LANE_TOKENS]) {
     *first = make_float4(v[0], v[1], v[2], v[3]);
@@ -103,13 +116,17 @@ __device__ __forceinline__ uint64_t warp_held(uint64_t own) {
     return warp_add_wide(own & ~MASS_NAN) | (__any_sync(ALL_LANES, own >> 63) ? MASS_NAN : 0);
 }
 
-/* Tells all blocks, this one too, message `kind` (0: largest key, 1: tickets), and returns what all of them told together. */
-__device__ __forceinline__ uint64_t tell(cluster_space *s, int kind, uint64_t message) {
+/* Tells all blocks, this one too, message `kind` (0: largest key, 1: tickets). */
+__device__ __forceinline__ void tell(cluster_space *s, int kind, uint64_t message) {
     const int lane = threadIdx.x % WARP, blocks = cluster_blocks();
     if (lane == 0) barrier_expect(&s->told[kind], blocks * (uint32_t)sizeof message);
     if (lane < blocks) store_remote(&s->box[kind][cluster_rank()], &s->told[kind], lane, message);
+}
+/* What all of them told together. */
+__device__ __forceinline__ uint64_t hear(cluster_space *s, int kind) {
+    const int lane = threadIdx.x % WARP;
     barrier_wait_cluster(&s->told[kind]);
-    const uint64_t own = lane < blocks ? *(volatile uint64_t *)&s->box[kind][lane] : 0;
+    const uint64_t own = lane < cluster_blocks() ? *(volatile uint64_t *)&s->box[kind][lane] : 0;
     return kind == 0 ? warp_key(own) : warp_held(own);
 }
 
@@ -117,142 +134,152 @@ __device__ __forceinline__ uint64_t tell(cluster_space *s, int kind, uint64_t me
 
 struct cluster_part {
     int first, count;   /* groups of the row */
-    float4 *value;      /* [per, GROUP_FLOAT4S] weights */
-    cluster_note *note; /* [per] */
+    float4 *value;      /* [per, UNIT, GROUP_FLOAT4S] weights */
+    cluster_note *note; /* [per, UNIT] */
     int per;
 };
 __device__ __forceinline__ cluster_part part_of(const write_args &a, int per, float4 *shared) {
-    const int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
+    const int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP - 1, groups = per * UNIT;
     cluster_part p;
-    p.first = __shfl_sync(ALL_LANES, (cluster_rank() * warps + warp) * per, 0); /* a warp stays together */
-    p.count = max(0, min(per, a.groups - p.first));
-    p.value = shared + warp * per * GROUP_FLOAT4S;
-    p.note = (cluster_note *)(shared + warps * per * GROUP_FLOAT4S) + warp * per;
+    p.first = __shfl_sync(ALL_LANES, (cluster_rank() * warps + warp) * groups, 0); /* a warp stays together */
+    p.count = warp == warps ? 0 : max(0, min(groups, a.groups - p.first));
+    p.value = shared + warp * groups * GROUP_FLOAT4S;
+    p.note = (cluster_note *)(shared + warps * groups * GROUP_FLOAT4S) + warp * groups;
     p.per = per;
     return p;
 }
+__device__ __forceinline__ int part_units(const cluster_part &p) { return (p.count + UNIT - 1) / UNIT; }
 
-/* Logits lie in the warp's weights' place; those of two bytes in its second half, so that the weights of a group take the
+/* Logits lie in the warp's weights' place; those of two bytes in its second half, so that the weights of a unit take the
  * place of no logits but its own and those before. */
 template <class type> __device__ __forceinline__ char *part_raw(const cluster_part &p) {
-    return (char *)p.value + (type::BYTES == 2 ? p.per * GROUP * 2 : 0);
+    return (char *)p.value + (type::BYTES == 2 ? p.per * UNIT * GROUP * 2 : 0);
 }
 template <class type> __device__ __forceinline__ uint32_t part_bytes(const write_args &a, const cluster_part &p) {
-    return (uint32_t)min((int64_t)p.count * GROUP, a.vocab - p.first * (int64_t)GROUP) * type::BYTES;
+    return (uint32_t)(min(p.count * GROUP, (int)a.vocab - p.first * GROUP) * type::BYTES);
 }
 
-/* Whether logits can be copied to shared memory as they are. */
-template <class type> __device__ __forceinline__ bool row_readable(const write_args &a, const char *logits) {
-    return !a.allow && (uint32_t)a.vocab % (16 / type::BYTES) == 0 && (uintptr_t)logits % 16 == 0;
+/* The rest of a unit that the row does not fill: tokens without a weight. */
+template <class type> __device__ __forceinline__ void part_fill(const write_args &a, const cluster_part &p) {
+    const uint32_t all = part_units(p) * (UNIT * GROUP * type::BYTES);
+    char *const raw = part_raw<type>(p);
+    for (uint32_t at = part_bytes<type>(a, p) + threadIdx.x % WARP * 4; at < all; at += WARP * 4) *(uint32_t *)(raw + at) = type::MINUS_INFS;
 }
 
-/* ---- weigh ----------------------------------------------------------------------------------------------- */
+/* The lane's tokens of chunk k, given the address of its first. */
+template <class type> __device__ __forceinline__ lane_raw<type> chunk_raw(const char *lane, int k) {
+    lane_raw<type> raw;
+#pragma unroll
+    for (int half = 0; half < type::BYTES / 2; ++half)
+        raw.word[half] = *(const uint4 *)(lane + k * CHUNK_TOKENS * type::BYTES + half * GROUP_LANES * 16);
+    return raw;
+}
+
+/* ---- look ------------------------------------------------------------------------------------------------- */
 
 template <class type> struct cluster_type { enum { LINEAR = 0 }; };
 template <class stored> struct cluster_type<type_probs<stored>> { enum { LINEAR = 1 }; };
 
-/* The smallest of a lane's tokens; where one is NaN, anything. */
-template <class type> __device__ __forceinline__ float raw_least(const lane_raw<type> &raw) {
-    float x[LANE_TOKENS];
-    raw_values(raw, x);
-    float least = x[0];
+/* The largest and the smallest of a lane's tokens. If one is NaN the first is NaN and the second anything. */
+struct lane_range {
+    float most, least;
+};
+template <class type> __device__ __forceinline__ lane_range range_of(const lane_raw<type> raw[CHUNKS]) {
+    lane_range r;
 #pragma unroll
-    for (int j = 1; j < LANE_TOKENS; ++j) least = fminf(least, x[j]);
-    return least;
+    for (int k = 0; k < CHUNKS; ++k) {
+        float x[LANE_TOKENS];
+        raw_values(raw[k], x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            r.most = k + j ? max_or_nan(r.most, x[j]) : x[j];
+            r.least = k + j ? fminf(r.least, x[j]) : x[j];
+        }
+    }
+    return r;
 }
-template <class pair> __device__ __forceinline__ float pairs_least(const uint4 &word) {
-    const pair a = __hmin2(pair_of<pair>(word.x), pair_of<pair>(word.y)), b = __hmin2(pair_of<pair>(word.z), pair_of<pair>(word.w));
-    const pair c = __hmin2(a, b);
-    return fminf(__low2float(c), __high2float(c));
+template <class pair> __device__ __forceinline__ pair pairs_most(const uint4 &w) {
+    return __hmax2_nan(__hmax2_nan(pair_of<pair>(w.x), pair_of<pair>(w.y)), __hmax2_nan(pair_of<pair>(w.z), pair_of<pair>(w.w)));
 }
-template <> __device__ __forceinline__ float raw_least(const lane_raw<type_bf16> &raw) { return pairs_least<__nv_bfloat162>(raw.word[0]); }
-template <> __device__ __forceinline__ float raw_least(const lane_raw<type_f16> &raw) { return pairs_least<__half2>(raw.word[0]); }
+template <class pair> __device__ __forceinline__ pair pairs_least(const uint4 &w) {
+    return __hmin2(__hmin2(pair_of<pair>(w.x), pair_of<pair>(w.y)), __hmin2(pair_of<pair>(w.z), pair_of<pair>(w.w)));
+}
+template <class pair, class type> __device__ __forceinline__ lane_range range_of_pairs(const lane_raw<type> raw[CHUNKS]) {
+    pair most = pairs_most<pair>(raw[0].word[0]), least = pairs_least<pair>(raw[0].word[0]);
+#pragma unroll
+    for (int k = 1; k < CHUNKS; ++k) {
+        most = __hmax2_nan(most, pairs_most<pair>(raw[k].word[0]));
+        least = __hmin2(least, pairs_least<pair>(raw[k].word[0]));
+    }
+    const lane_range r = {max_or_nan(__low2float(most), __high2float(most)), fminf(__low2float(least), __high2float(least))};
+    return r;
+}
+template <> __device__ __forceinline__ lane_range range_of(const lane_raw<type_bf16> raw[CHUNKS]) { return range_of_pairs<__nv_bfloat162>(raw); }
+template <> __device__ __forceinline__ lane_range range_of(const lane_raw<type_f16> raw[CHUNKS]) { return range_of_pairs<__half2>(raw); }
 
-/* Whether groups_weigh can weigh a group with this maximum: its reference is PLAIN, or LINEAR. */
-template <class type> __device__ __forceinline__ bool peak_suits(const scale &by, float peak) {
-    return cluster_type<type>::LINEAR ? peak > 0.0f && peak < PLUS_INF : fabsf(peak * by.c) < 0x1p12f;
+/* The largest of a lane's tokens that are numbers. */
+template <class type> __device__ __forceinline__ float numbers_most(const lane_raw<type> raw[CHUNKS]) {
+    float most = MINUS_INF;
+#pragma unroll
+    for (int k = 0; k < CHUNKS; ++k) {
+        float x[LANE_TOKENS];
+        raw_values(raw[k], x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) most = v_max(x[j], most);
+    }
+    return most;
+}
+
+/* Over the lanes of a group. */
+__device__ __forceinline__ float lanes_most(float x) {
+#pragma unroll
+    for (int step = 1; step < GROUP_LANES; step <<= 1) x = max_or_nan(x, __shfl_xor_sync(ALL_LANES, x, step));
+    return x;
+}
+__device__ __forceinline__ float lanes_least(float x) {
+#pragma unroll
+    for (int step = 1; step < GROUP_LANES; step <<= 1) x = fminf(x, __shfl_xor_sync(ALL_LANES, x, step));
+    return x;
+}
+__device__ __forceinline__ uint64_t lanes_sum(uint64_t x) {
+#pragma unroll
+    for (int step = 1; step < GROUP_LANES; step <<= 1) x += __shfl_xor_sync(ALL_LANES, x, step);
+    return x;
 }
 
 __device__ __forceinline__ void note_make(cluster_note *note, float peak, int32_t exponent, uint64_t sum, uint32_t flags) {
-    if (threadIdx.x % WARP) return;
     const cluster_note n = {peak, exponent, (uint32_t)sum, (uint32_t)(sum >> 32) | flags};
     *note = n;
 }
 
-/* Makes weights of a lane's tokens of a group; only those before `left` are in the row. Returns their sum over all lanes. */
-template <class type>
-__device__ __forceinline__ uint64_t group_weigh(const ref &f, float x[LANE_TOKENS], int left) {
-    enum { RUN = 16 / type::BYTES }; /* neighbours: all of them are in the row, or none */
-    uint64_t sum = 0;
-#pragma unroll
-    for (int run = 0; run < LANE_TOKENS; run += RUN) {
-        uint64_t of_run = 0;
-#pragma unroll
-        for (int j = run; j < run + RUN; ++j) {
-            if (cluster_type<type>::LINEAR) x[j] = v_weight_any(x[j], &f);
-            else v_weights_of(x + j, 1, f.c, f.c_low, f.magic, 1.0f, 0); /* v_weight without its floor */
-            of_run += v_round(x[j]);
-        }
-        if (left < GROUP && lane_token<type>(true, threadIdx.x % WARP, run) >= left) of_run = 0;
-        sum += of_run;
-    }
-    return group_sum(sum);
-}
-
-/* Weights (for logarithms: logits) and notes of a plain row, whose logits are here. Lanes behind the end of the row look at its
- * last tokens. Returns the groups, as bits, that are left to do. */
-template <class type> __device__ __forceinline__ uint32_t groups_weigh(const write_args &a, const cluster_part &p, scale by) {
-    const bool logs = a.form == FORM_LOG, linear = cluster_type<type>::LINEAR;
-    by.linear = linear; /* so that the compiler knows it */
-    const char *const raw = part_raw<type>(p);
-    const uint32_t last_raw = part_bytes<type>(a, p) - 16;
-    uint32_t at = threadIdx.x % WARP * 16;
-    float4 *first = p.value + lane_first<type::BYTES>(), *last = p.value + lane_last<type::BYTES>();
-    cluster_note *note = p.note;
-    int left = (int)a.vocab - p.first * GROUP;
-    uint32_t rare = 0;
+/* Largest and smallest logits of the groups, which are here. */
+template <class type> __device__ __forceinline__ void groups_look(const cluster_part &p) {
+    const int units = part_units(p);
+    const char *lane = part_raw<type>(p) + unit_group() * GROUP * type::BYTES + group_lane() * 16;
+    cluster_note *note = p.note + unit_group();
 #pragma unroll 1
-    for (int i = 0; i < p.count; ++i) {
-        lane_raw<type> words;
+    for (int i = 0; i < units; ++i) {
+        lane_raw<type> raw[CHUNKS];
 #pragma unroll
-        for (int half = 0; half < type::BYTES / 2; ++half) words.word[half] = *(const uint4 *)(raw + min(at + half * WARP * 16, last_raw));
-        const float peak = float_of_order(warp_max(order_of(raw_peak(words)))), least = raw_least(words); /* a NaN is the largest key */
-        float x[LANE_TOKENS];
-        raw_values(words, x);
-        __syncwarp(); /* all have read it: what follows takes its place */
-        if (logs) lane_keep(first, last, x);
-        if (peak_suits<type>(by, peak)) {
-            const ref f = linear ? ref_make_linear(peak) : ref_make_near(by, peak);
-            const bool near = __all_sync(ALL_LANES, least >= near_low(by, peak));
-            if (!near && !linear) {
-                const float low = ref_deep(f, by, peak).low;
-#pragma unroll
-                for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_max(x[j], low);
-            }
-            const uint64_t sum = group_weigh<type>(f, x, left);
-            if (!logs) lane_keep(first, last, x);
-            note_make(note, peak, f.exponent, sum, near ? NOTE_NEAR : 0);
-        } else {
-            rare |= 1u << i;
-        }
-        at += GROUP * type::BYTES;
-        first += GROUP_FLOAT4S;
-        last += GROUP_FLOAT4S;
-        note += 1;
-        left -= GROUP;
+        for (int k = 0; k < CHUNKS; ++k) raw[k] = chunk_raw<type>(lane, k);
+        const lane_range own = range_of(raw);
+        float peak = lanes_most(own.most);
+        const float least = lanes_least(own.least);
+        const bool nan = peak != peak;
+        if (__any_sync(ALL_LANES, nan)) peak = lanes_most(numbers_most(raw));
+        if (group_lane() == 0) note_make(note, peak, (int32_t)bits_of(least), 0, nan ? NOTE_NAN : 0);
+        lane += UNIT * GROUP * type::BYTES;
+        note += UNIT;
     }
-    return rare;
 }
 
-/* The same for groups that are left, by bits of `which`: any row, any reference, NaN counting as -inf. Of greedy rows the
- * logits are kept. */
+/* The logits of groups by bits of `which`, of any row, to the weights' place, and their maxima. NaN counts as -inf. */
 template <class type>
-__device__ __forceinline__ void groups_rare(const write_args &a, const cluster_part &p, const cluster_row &k, uint32_t which) {
+__device__ __forceinline__ void groups_keep(const cluster_part &p, const cluster_row &k, uint32_t which) {
     const int lane = threadIdx.x % WARP;
 #pragma unroll 1
     for (int i = 0; i < p.count; ++i) {
         if (!(which >> i & 1)) continue;
-        float4 *const value = p.value + i * GROUP_FLOAT4S;
         uint32_t most = 0;
         bool nan = false;
 #pragma unroll 4
@@ -261,9 +288,93 @@ __device__ __forceinline__ void groups_rare(const write_args &a, const cluster_p
             const float number = v_max(x, MINUS_INF);
             nan |= x != x;
             most = max(most, order_of(number));
-            *token_kept(value, j * WARP + lane) = number;
+            *token_kept(p.value + i * GROUP_FLOAT4S, j * WARP + lane) = number;
         }
         const float peak = float_of_order(warp_max(most));
+        nan = __any_sync(ALL_LANES, nan);
+        if (lane == 0) note_make(p.note + i, peak, 0, 0, nan ? NOTE_NAN : 0);
+    }
+}
+
+/* ---- weigh ----------------------------------------------------------------------------------------------- */
+
+/* Whether groups_weigh can weigh a group with this maximum: its reference is PLAIN, or LINEAR. */
+template <class type> __device__ __forceinline__ bool peak_suits(const scale &by, float peak) {
+    return cluster_type<type>::LINEAR ? peak > 0.0f && peak < PLUS_INF : fabsf(peak * by.c) < 0x1p12f;
+}
+
+/* Makes weights of a chunk. Returns their sum. */
+template <class type> __device__ __forceinline__ uint64_t chunk_weigh(const ref &f, float x[LANE_TOKENS]) {
+    uint64_t sum = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) {
+        if (cluster_type<type>::LINEAR) x[j] = v_weight_any(x[j], &f);
+        else v_weights_of(x + j, 1, f.c, f.c_low, f.magic, 1.0f, 0); /* v_weight without its floor */
+        sum += v_round(x[j]);
+    }
+    return sum;
+}
+
+/* Weights (for logarithms: logits) and notes of a plain row, whose logits are here. Returns the groups, as bits, that are left
+ * to do. Of them anything is kept. */
+template <class type, bool logs> __device__ __forceinline__ uint32_t groups_weigh(const cluster_part &p, scale by) {
+    const bool linear = cluster_type<type>::LINEAR;
+    by.linear = linear; /* so that the compiler knows it */
+    const int units = part_units(p);
+    const char *lane = part_raw<type>(p) + unit_group() * GROUP * type::BYTES + group_lane() * 16;
+    float4 *first = p.value + lane_first<type::BYTES>(), *last = p.value + lane_last<type::BYTES>();
+    cluster_note *note = p.note + unit_group();
+    uint32_t rare = 0;
+#pragma unroll 1
+    for (int i = 0; i < units; ++i) {
+        const cluster_note n = *note;
+        lane_raw<type> raw[CHUNKS];
+        if (type::BYTES == 2) {
+#pragma unroll
+            for (int k = 0; k < CHUNKS; ++k) raw[k] = chunk_raw<type>(lane, k);
+            __syncwarp(); /* all have read it: what follows takes its place */
+        }
+        const ref f = linear ? ref_make_linear(n.peak) : ref_make_near(by, n.peak);
+        const bool near = float_of((uint32_t)n.exponent) >= near_low(by, n.peak), all_near = __all_sync(ALL_LANES, near);
+        const uint32_t left = __ballot_sync(ALL_LANES, !peak_suits<type>(by, n.peak) || n.sum_high & NOTE_NAN);
+        const float low = ref_deep(f, by, n.peak).low;
+        uint64_t sum = 0;
+#pragma unroll
+        for (int k = 0; k < CHUNKS; ++k) {
+            if (type::BYTES == 4) {
+                raw[k] = chunk_raw<type>(lane, k);
+                __syncwarp();
+            }
+            float x[LANE_TOKENS];
+            raw_values(raw[k], x);
+            if (logs) lane_keep(first + k * CHUNK_TOKENS / 4, last + k * CHUNK_TOKENS / 4, x);
+            if (!all_near && !linear) {
+#pragma unroll
+                for (int j = 0; j < LANE_TOKENS; ++j) x[j] = v_max(x[j], low);
+            }
+            sum += chunk_weigh<type>(f, x);
+            if (!logs) lane_keep(first + k * CHUNK_TOKENS / 4, last + k * CHUNK_TOKENS / 4, x);
+        }
+        sum = lanes_sum(sum);
+        if (group_lane() == 0) note_make(note, n.peak, f.exponent, sum, n.sum_high & NOTE_NAN ? NOTE_NAN : near ? NOTE_NEAR : 0);
+        if (left) rare |= ((left & 1) | (left >> 7 & 2) | (left >> 14 & 4) | (left >> 21 & 8)) << i * UNIT;
+        lane += UNIT * GROUP * type::BYTES;
+        first += UNIT * GROUP_FLOAT4S;
+        last += UNIT * GROUP_FLOAT4S;
+        note += UNIT;
+    }
+    return rare;
+}
+
+/* The same for groups of which groups_keep has kept the logits, by bits of `which`: any reference. Of greedy rows the logits
+ * stay. */
+__device__ __forceinline__ void groups_rare(const write_args &a, const cluster_part &p, const cluster_row &k, uint32_t which) {
+    const int lane = threadIdx.x % WARP;
+#pragma unroll 1
+    for (int i = 0; i < p.count; ++i) {
+        if (!(which >> i & 1)) continue;
+        const float peak = p.note[i].peak;
+        const uint32_t flags = p.note[i].sum_high;
         ref f = ref_make(k.by, peak);
         const int32_t exponent = f.exponent;
         const bool weigh = !k.greedy && peak > MINUS_INF;
@@ -271,13 +382,14 @@ __device__ __forceinline__ void groups_rare(const write_args &a, const cluster_p
         uint64_t sum = 0;
 #pragma unroll 1
         for (int j = 0; weigh && j < LANE_TOKENS; ++j) {
-            float *const kept = token_kept(value, j * WARP + lane);
+            float *const kept = token_kept(p.value + i * GROUP_FLOAT4S, j * WARP + lane);
             const float weight = v_weight_any(*kept, &f);
             if (a.form == FORM_PROBABILITY) *kept = weight;
             sum += v_round(weight);
         }
-        nan = __any_sync(ALL_LANES, nan);
-        note_make(p.note + i, peak, weigh ? exponent : -STEP_EXPONENT, group_sum(sum), nan ? NOTE_NAN : 0);
+        sum = group_sum(sum);
+        __syncwarp(); /* all have read the note */
+        if (lane == 0) note_make(p.note + i, peak, weigh ? exponent : -STEP_EXPONENT, sum, flags);
     }
 }
 
@@ -291,112 +403,142 @@ template <class type> __device__ __forceinline__ void row_prepare(const write_ar
     k->greedy = k->temperature < GREEDY_BELOW && k->temperature != LINEAR_TEMPERATURE;
     k->by = scale_make(k->greedy ? 1.0f : k->temperature);
     k->row = k->valid ? write_row<type>(a, row) : device_row(); /* without a token */
-    k->plain = k->valid && !k->greedy && k->by.flat == cluster_type<type>::LINEAR && row_readable<type>(a, k->row.logits);
+    k->plain = k->valid && !k->greedy && k->by.flat == cluster_type<type>::LINEAR && a.readable;
 }
 
 __device__ __forceinline__ uint32_t flags_of(float best, bool nan) {
     return (best == PLUS_INF ? RULE_ROW_INF : best == MINUS_INF ? RULE_ROW_EMPTY : 0) | (nan ? RULE_ROW_NAN : 0);
 }
 
-/* By one warp, when all warps of the block have weighed: agrees with the other blocks on the row, and turns the notes of the
- * block's groups [first, first + count) into orders. */
-__device__ __forceinline__ void row_decide(const write_args &a, cluster_space *s, int first, int count, cluster_note *note, int64_t row) {
+/* The groups of a block: their numbers, and notes of them. */
+struct cluster_notes {
+    int first, count;
+    const cluster_note *note;
+};
+__device__ __forceinline__ cluster_notes notes_of(const write_args &a, int per, const float4 *shared) {
+    const int groups = ((int)blockDim.x / WARP - 1) * per * UNIT;
+    cluster_notes n;
+    n.first = cluster_rank() * groups;
+    n.count = max(0, min(groups, a.groups - n.first));
+    n.note = (const cluster_note *)(shared + groups * GROUP_FLOAT4S);
+    return n;
+}
+
+/* By the head, when all have looked: agrees with the other blocks on the row's best. */
+__device__ __forceinline__ void row_best(cluster_space *s, const cluster_notes &n) {
     const int lane = threadIdx.x % WARP;
-    const bool valid = s->row.valid, greedy = s->row.greedy, draws = valid && !greedy;
     uint64_t own = 0;
 #pragma unroll 1
-    for (int i = lane; i < count; i += WARP) own = max(own, token_key(note[i].peak, first + i));
-    const uint64_t key = tell(s, 0, warp_key(own));
-    const float best = key_logit(key);
-    const ref of_row = ref_make(s->row.by, best);
-    own = 0;
+    for (int i = lane; i < n.count; i += WARP) own = max(own, token_key(n.note[i].peak, n.first + i));
+    tell(s, 0, warp_key(own));
+    const uint64_t key = hear(s, 0);
+    if (lane) return;
+    s->verdict.best = key_logit(key);
+    s->verdict.group = key_token(key);
+    s->verdict.row = ref_make(s->row.by, key_logit(key));
+}
+
+/* By the head, when all have weighed: agrees with the other blocks on the row's mass. */
+__device__ __forceinline__ void row_decide(const write_args &a, cluster_space *s, const cluster_notes &of, int64_t row) {
+    const int lane = threadIdx.x % WARP;
+    const bool valid = s->row.valid, draws = valid && !s->row.greedy;
+    cluster_verdict &v = s->verdict;
+    const float best = v.best;
+    const ref of_row = v.row;
+    uint64_t own = 0;
 #pragma unroll 1
-    for (int i = lane; i < count; i += WARP) {
-        const cluster_note n = note[i];
+    for (int i = lane; i < of.count; i += WARP) {
+        const cluster_note n = of.note[i];
         ref f = ref();
         f.exponent = n.exponent;
         const uint32_t below = ref_below(&of_row, best, &f, n.peak);
         if (draws && n.peak > MINUS_INF) own += tickets_of((uint64_t)(n.sum_high & ~(NOTE_NAN | NOTE_NEAR)) << 32 | n.sum_low, below);
         if (n.sum_high & NOTE_NAN) own |= MASS_NAN;
     }
-    const uint64_t held = tell(s, 1, warp_held(own)), mass = held & ~MASS_NAN;
-    const portion of_best = portion_make(mass ? mass : 1);
-    const uint32_t reach = portion_reach(&of_best);
-#pragma unroll 1
-    for (int i = lane; i < count; i += WARP) {
-        const cluster_note n = note[i];
-        ref f = ref();
-        f.exponent = n.exponent;
-        const uint32_t distance = ref_distance(&of_row, best, &f, n.peak);
-        const bool near = draws && n.sum_high & NOTE_NEAR && distance <= reach;
-        const bool nothing = !valid || n.peak == MINUS_INF || (greedy && first + i != key_token(key));
-        const portion scaled = portion_near(of_best, near ? distance : 0);
-        const cluster_order o = {scaled.factor, scaled.factor_low, distance, (uint32_t)(near ? ORDER_NEAR : nothing ? ORDER_NOTHING : ORDER_PORTION)};
-        *(cluster_order *)(note + i) = o;
-    }
+    tell(s, 1, warp_held(own));
+    const uint64_t held = hear(s, 1), mass = held & ~MASS_NAN;
     if (lane) return;
-    cluster_verdict &v = s->verdict;
-    v.best = best;
-    v.row = of_row;
     v.mass = mass;
-    v.of_best = of_best;
+    v.of_best = portion_make(mass ? mass : 1);
+    v.reach = portion_reach(&v.of_best);
     if (a.form == FORM_LOG && draws && mass) v.line = log_line_make(s->row.temperature, best, &of_row, mass);
     if (a.row_flags && cluster_rank() == 0) a.row_flags[row] = valid ? flags_of(best, held >> 63) : RAFFLE_ROW_ARGUMENT;
 }
 
 /* ---- write ------------------------------------------------------------------------------------------------ */
 
-/* Eight values of a lane to their places in a group, of which `left` tokens are in the row. */
+/* A chunk of a lane to its place, of whose group `left` tokens are in the row from the lane's first on. */
 template <int dtype> __device__ __forceinline__ uint32_t pair_make(float a, float b) {
     return dtype == RAFFLE_F16 ? bits_of_pair(__floats2half2_rn(a, b)) : bits_of_pair(__floats2bfloat162_rn(a, b));
 }
-template <int dtype> __device__ __forceinline__ void lane_write(char *to, int left, const float y[LANE_TOKENS]) {
-    const int lane = threadIdx.x % WARP;
+template <int dtype> __device__ __forceinline__ void chunk_write(char *to, int left, const float y[LANE_TOKENS]) {
     if (dtype == RAFFLE_F32) {
-        if (lane * 4 < left) *(float4 *)to = make_float4(y[0], y[1], y[2], y[3]);
-        if (128 + lane * 4 < left) *(float4 *)(to + WARP * 16) = make_float4(y[4], y[5], y[6], y[7]);
-    } else if (lane * 8 < left) {
+        if (left > 0) *(float4 *)to = make_float4(y[0], y[1], y[2], y[3]);
+        if (left > GROUP_LANES * 4) *(float4 *)(to + GROUP_LANES * 16) = make_float4(y[4], y[5], y[6], y[7]);
+    } else if (left > 0) {
         *(uint4 *)to = make_uint4(pair_make<dtype>(y[0], y[1]), pair_make<dtype>(y[2], y[3]), pair_make<dtype>(y[4], y[5]), pair_make<dtype>(y[6], y[7]));
     }
 }
 
-/* The warp's groups to places that 16-byte stores reach, as probabilities, or as logarithms of a row that is not STEP or LINEAR. */
+/* How far a group is below the row's best. */
+__device__ __forceinline__ uint32_t note_distance(const cluster_verdict &v, const cluster_note &n) {
+    ref f = ref();
+    f.exponent = n.exponent;
+    return ref_distance(&v.row, v.best, &f, n.peak);
+}
+
+/* A unit of the warp to places that 16-byte stores reach, as probabilities, or as logarithms of a row that is not STEP or LINEAR. */
 template <int dtype, bool logs>
-__device__ __forceinline__ void groups_write(const write_args &a, const cluster_part &p, const cluster_verdict &v, char *to) {
-    enum { BYTES = dtype == RAFFLE_F32 ? 4 : 2 };
-    const float4 *first = p.value + lane_first<BYTES>(), *last = p.value + lane_last<BYTES>();
-    const cluster_order *order = (const cluster_order *)p.note;
-    const portion best = v.of_best;
+__device__ __forceinline__ void unit_write(const cluster_verdict &v, const cluster_note &n, const float4 *first, const float4 *last, char *to, int left) {
+    const portion below = portion_below(v.of_best, note_distance(v, n));
+    const bool nothing = n.peak == MINUS_INF || below.none;
     const log_line line = v.line;
-    int left = (int)a.vocab - p.first * GROUP;
-    to += p.first * (int64_t)(GROUP * BYTES) + threadIdx.x % WARP * 16;
 #pragma unroll 1
-    for (int i = 0; i < p.count; ++i) {
+    for (int k = 0; k < CHUNKS; ++k) {
         float y[LANE_TOKENS];
-        lane_recall(first, last, y);
-        if (logs) {
+        lane_recall(first + k * CHUNK_TOKENS / 4, last + k * CHUNK_TOKENS / 4, y);
 #pragma unroll
-            for (int j = 0; j < LANE_TOKENS; ++j) y[j] = y[j] >= -FLT_MAX ? v_log(y[j], &line) : MINUS_INF;
-        } else {
-            const cluster_order o = *order;
-            if (o.what == ORDER_NEAR) {
-                portion near = best;
-                near.factor = o.factor;
-                near.factor_low = o.factor_low;
-#pragma unroll
-                for (int j = 0; j < LANE_TOKENS; ++j) y[j] = v_portion_near(y[j], &near);
-            } else {
-                const portion below = portion_below(best, o.distance);
-#pragma unroll
-                for (int j = 0; j < LANE_TOKENS; ++j) y[j] = o.what == ORDER_NOTHING || below.none ? 0.0f : v_portion(y[j], &below);
-            }
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            if (logs) y[j] = y[j] >= -FLT_MAX ? v_log(y[j], &line) : MINUS_INF;
+            else y[j] = nothing ? 0.0f : v_portion(y[j], &below);
         }
-        lane_write<dtype>(to, left, y);
-        first += GROUP_FLOAT4S;
-        last += GROUP_FLOAT4S;
-        order += 1;
-        left -= GROUP;
-        to += GROUP * BYTES;
+        chunk_write<dtype>(to + k * CHUNK_TOKENS * (dtype == RAFFLE_F32 ? 4 : 2), left - k * CHUNK_TOKENS, y);
+    }
+}
+/* The same where no probability is small. All of the unit is in the row. */
+template <int dtype>
+__device__ __forceinline__ void unit_write_near(const cluster_verdict &v, uint32_t distance, const float4 *first, const float4 *last, char *to) {
+    const portion near = portion_near(v.of_best, distance);
+#pragma unroll
+    for (int k = 0; k < CHUNKS; ++k) {
+        float y[LANE_TOKENS];
+        lane_recall(first + k * CHUNK_TOKENS / 4, last + k * CHUNK_TOKENS / 4, y);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) y[j] = v_portion_near(y[j], &near);
+        chunk_write<dtype>(to + k * CHUNK_TOKENS * (dtype == RAFFLE_F32 ? 4 : 2), GROUP, y);
+    }
+}
+
+template <int dtype, bool logs>
+__device__ __forceinline__ void groups_write(const write_args &a, const cluster_part &p, const cluster_verdict &shared, char *to) {
+    enum { BYTES = dtype == RAFFLE_F32 ? 4 : 2 };
+    const cluster_verdict v = shared; /* read once, whatever the stores may change */
+    const float4 *first = p.value + lane_first<BYTES>(), *last = p.value + lane_last<BYTES>();
+    const cluster_note *note = p.note + unit_group();
+    const int units = part_units(p), group = p.first + unit_group();
+    int left = (int)a.vocab - group * GROUP - group_lane() * (16 / BYTES);
+    to += group * (int64_t)(GROUP * BYTES) + group_lane() * 16;
+#pragma unroll 1
+    for (int i = 0; i < units; ++i) {
+        const cluster_note n = *note; /* of a group behind the row's end: anything, but for its flags */
+        const uint32_t distance = note_distance(v, n);
+        if (!logs && __all_sync(ALL_LANES, n.sum_high & NOTE_NEAR && distance <= v.reach)) unit_write_near<dtype>(v, distance, first, last, to);
+        else unit_write<dtype, logs>(v, n, first, last, to, left);
+        first += UNIT * GROUP_FLOAT4S;
+        last += UNIT * GROUP_FLOAT4S;
+        note += UNIT;
+        left -= UNIT * GROUP;
+        to += UNIT * GROUP * BYTES;
     }
 }
 
@@ -406,8 +548,9 @@ __device__ __forceinline__ void groups_write_rare(const write_args &a, const clu
     const int lane = threadIdx.x % WARP;
 #pragma unroll 1
     for (int i = 0; i < p.count; ++i) {
-        const cluster_order o = ((const cluster_order *)p.note)[i];
-        const portion below = portion_below(v.of_best, o.distance);
+        const cluster_note n = p.note[i];
+        const portion below = portion_below(v.of_best, note_distance(v, n));
+        const bool nothing = n.peak == MINUS_INF || (greedy && p.first + i != v.group);
         bool taken = false; /* greedy: the first of the best is found */
 #pragma unroll 1
         for (int j = 0; j < LANE_TOKENS; ++j) {
@@ -415,12 +558,12 @@ __device__ __forceinline__ void groups_write_rare(const write_args &a, const clu
             const float x = *token_kept(p.value + i * GROUP_FLOAT4S, j * WARP + lane);
             float y = a.form == FORM_PROBABILITY ? 0.0f : MINUS_INF;
             if (greedy) {
-                const uint32_t equal = __ballot_sync(ALL_LANES, o.what != ORDER_NOTHING && id < a.vocab && x == v.best);
+                const uint32_t equal = __ballot_sync(ALL_LANES, !nothing && id < a.vocab && x == v.best);
                 if (!taken && equal && lane == __ffs(equal) - 1) y = a.form == FORM_LOG ? 0.0f : 1.0f;
                 taken |= equal != 0;
-            } else if (o.what != ORDER_NOTHING && a.form == FORM_PROBABILITY) {
+            } else if (!nothing && a.form == FORM_PROBABILITY) {
                 y = below.none ? 0.0f : v_portion(x, &below);
-            } else if (o.what != ORDER_NOTHING && x >= -FLT_MAX) {
+            } else if (!nothing && x >= -FLT_MAX) {
                 y = v.row.kind == REF_LINEAR ? log_weight(x, &v.row, v.mass) : v_log_kept(x, &v.row, &v.line);
             }
             if (id >= a.vocab) continue;
@@ -444,42 +587,63 @@ __device__ __forceinline__ void row_write(const write_args &a, const cluster_par
 
 /* ---- the kernel ------------------------------------------------------------------------------------------- */
 
-/* Grid: a cluster for each row. `per` groups a warp. */
+/* Grid: a cluster for each row. `per` units a warp. */
 template <class type>
-__global__ void __launch_bounds__(CLUSTER_WARPS * WARP, 3) cluster_kernel(const __grid_constant__ write_args a, const int per) {
+__global__ void __launch_bounds__(CLUSTER_THREADS) cluster_kernel(const __grid_constant__ write_args a, const int per) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ float4 shared[]; /* cluster_memory */
     __shared__ cluster_space s;
     const cluster_part p = part_of(a, per, shared);
-    const int row = cluster_id(), lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, of_block = (int)blockDim.x / WARP * per;
-    if (threadIdx.x == 0) {
+    const int row = cluster_id(), lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    bool asked = false;
+    if (last_warp() && lane == 0) {
         barrier_make(&s.told[0]);
         barrier_make(&s.told[1]);
-    }
-    bool asked = false;
-    if (lane == 0) {
+        barriers_made();
+    } else if (lane == 0) {
         barrier_make(&s.landed[warp]);
         barriers_made();
+        previous_wait();
         const int64_t from = a.row_index ? a.row_index[row] : row;
         const char *logits = a.logits + from * a.row_stride * type::BYTES;
-        asked = p.count && (!a.row_index || (from >= 0 && from < a.data_rows)) && row_readable<type>(a, logits);
+        asked = a.readable && p.count && (!a.row_index || (from >= 0 && from < a.data_rows));
         logits += p.first * (int64_t)GROUP * type::BYTES;
         if (asked) copy_ask(part_raw<type>(p), logits, part_bytes<type>(a, p), &s.landed[warp]);
     }
     asked = __shfl_sync(ALL_LANES, asked, 0);
-    if (threadIdx.x == 0) row_prepare<type>(a, row, &s.row);
-    __syncthreads();
-    cluster_arrive(); /* the barriers of this block are made */
-    uint32_t rare = ~0u;
-    if (asked) barrier_wait(&s.landed[warp]);
-    if (asked && s.row.plain) rare = groups_weigh<type>(a, p, s.row.by);
-    __syncwarp(); /* lanes of rare groups store where others have stored */
-    if (rare) groups_rare<type>(a, p, s.row, rare);
+    cluster_arrive(); /* this warp's barriers are made */
+    previous_wait();
+    if (last_warp() && lane == 0) row_prepare<type>(a, row, &s.row);
+    if (asked) {
+        part_fill<type>(a, p);
+        __syncwarp();
+        barrier_wait(&s.landed[warp]);
+        groups_look<type>(p);
+    }
     cluster_wait(); /* the barriers of all blocks are made */
     __syncthreads();
-    if (warp == 0) row_decide(a, &s, p.first, max(0, min(of_block, a.groups - p.first)), p.note, row);
+    const bool plain = s.row.plain;
+    if (!plain) { /* all blocks of the row agree on that */
+        groups_keep<type>(p, s.row, ~0u);
+        __syncthreads();
+    }
+    if (last_warp()) {
+        row_best(&s, notes_of(a, per, shared));
+    } else {
+        uint32_t rare = ~0u;
+        if (plain) rare = a.form == FORM_LOG ? groups_weigh<type, true>(p, s.row.by) : groups_weigh<type, false>(p, s.row.by);
+        if (rare) {
+            __syncwarp(); /* lanes store where others have stored */
+            if (plain) groups_keep<type>(p, s.row, rare);
+            __syncwarp();
+            groups_rare(a, p, s.row, rare);
+        }
+    }
     __syncthreads();
-    row_write(a, p, s.verdict, s.row.greedy, row);
+    next_start(); /* any earlier, its blocks would be in the way of these */
+    if (last_warp()) row_decide(a, &s, notes_of(a, per, shared), row);
+    __syncthreads();
+    row_write(a, p, s.verdict, s.row.greedy, row); /* of the head: nothing */
 #endif
 }
 

@@ -93,6 +93,30 @@ __device__ __forceinline__ uint4 block_place() {
     return at;
 }
 
+/* Programmatic dependent launch. The blocks of a kernel that is launched so may start when all blocks of the one before have
+ * called next_start or ended; what those have written is there after previous_wait. */
+__device__ __forceinline__ void previous_wait() {
+#if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE)
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+__device__ __forceinline__ void next_start() {
+#if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE)
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+/* Whether the thread is in the last warp of its block. Read anew at each call, too. */
+__device__ __forceinline__ bool last_warp() {
+#if defined(RAFFLE_EMULATE)
+    return threadIdx.x / 32 == blockDim.x / 32 - 1;
+#else
+    uint32_t thread, threads;
+    asm volatile("mov.u32 %0, %%tid.x; mov.u32 %1, %%ntid.x;" : "=r"(thread), "=r"(threads));
+    return thread / 32 == threads / 32 - 1;
+#endif
+}
+
 #if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE) /* tests/emulate has its own of these */
 
 /* ---- clusters, and barriers in shared memory ---------------------------------------------------------------- */

@@ -59,6 +59,10 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
     a->position_offset = p->position_offset;
     a->draft_step = p->draft_step;
     if (a->token) a->row_flags = call->result.row_flags;
+    const int64_t bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2;
+    const bool one = a->rows == 1 && !a->row_index; /* row_stride does not matter */
+    a->readable = !a->allow && a->vocab * bytes % 16 == 0 && (uintptr_t)a->logits % 16 == 0;
+    if (!one && a->row_stride * bytes % 16) a->readable = 0;
     a->filters = a->token || p->top_k || p->top_p || p->min_p || p->extra;
     char *memory = (char *)call->launch.workspace;
     a->verdicts = (verdict *)memory;
@@ -73,7 +77,8 @@ static cudaError_t launch(write_function kernel, dim3 grid, write_args *a, cudaS
 
 /* ---- one launch, where a cluster's shared memory holds a row ------------------------------------------------ */
 
-enum { CLUSTER_MEMORY = 222 << 10 }; /* bytes of shared memory a block can have, less what is not dynamic */
+/* Bytes of shared memory of a multiprocessor; what of it a block can have, less what is not dynamic. */
+enum { PROCESSOR_MEMORY = 228 << 10, CLUSTER_MEMORY = 222 << 10 };
 
 cudaError_t write_prepare(const raffle_plan_desc *desc, int major) {
     if (major < 9) return cudaSuccess;
@@ -83,7 +88,7 @@ cudaError_t write_prepare(const raffle_plan_desc *desc, int major) {
     return code;
 }
 
-/* How a row is spread: blocks of a cluster, warps of a block, groups of a warp. */
+/* How a row is spread: blocks of a cluster, warps of a block without its head, units of a warp. */
 struct cluster_shape {
     int blocks, warps, per;
 };
@@ -91,39 +96,37 @@ struct cluster_shape {
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t parts_of(int64_t all, int64_t each) { return (all + each - 1) / each; }
 
-/* Found by trying (dev/cuda). Many rows: blocks of 12 warps with at most 6 groups each, so that a multiprocessor holds three. Fewer: as
- * many blocks a row as leave none waiting. A handful: as many as there can be. False if a row does not fit. */
+/* Found by trying (dev/cuda). Where there is little to do, a unit a warp, and blocks of four warps if a row has no more than
+ * that for each. Else two units a warp: blocks of four warps again, of which a multiprocessor holds six. False if a row does not fit. */
 static bool cluster_choose(const write_args *a, int processors, int most, cluster_shape *c) {
-    enum { MANY_WARPS = 12, MANY_PER = 6 };
-    const int64_t groups = a->groups, at_once = (int64_t)processors * 5 / 3; /* blocks that start together, whatever their clusters */
-    int64_t blocks = least(most, parts_of(groups, MANY_WARPS * MANY_PER)), warps = MANY_WARPS;
-    if (a->rows <= 8) {
-        blocks = least(most, parts_of(groups, 8));
-        warps = parts_of(parts_of(groups, blocks), 4);
-        if (warps < 8) warps = 8;
-    } else if (a->rows * blocks < at_once) {
-        blocks = least(least(most, parts_of(groups, 8)), at_once / a->rows);
-        warps = parts_of(parts_of(groups, blocks), 2);
-        if (warps > MANY_WARPS) warps = MANY_WARPS;
-    }
+    enum { LITTLE = 16 /* units a multiprocessor */, FEW_WARPS = 4 };
+    const int64_t units = parts_of(a->groups, UNIT), wanted = a->rows * units <= (int64_t)processors * LITTLE ? 1 : 2;
+    const int64_t blocks = least(most, parts_of(units, FEW_WARPS * wanted)), of_block = parts_of(units, blocks);
+    const int64_t per = of_block <= CLUSTER_WARPS * wanted ? wanted : parts_of(of_block, CLUSTER_WARPS);
     c->blocks = (int)blocks;
-    c->warps = (int)least(least(warps, CLUSTER_WARPS), parts_of(groups, blocks));
-    c->per = (int)parts_of(groups, blocks * c->warps);
-    return c->per <= WARP && cluster_memory(c->warps, c->per) <= CLUSTER_MEMORY;
+    c->warps = (int)parts_of(of_block, per);
+    c->per = (int)per;
+    return per * UNIT <= WARP && cluster_memory(c->warps, per) <= CLUSTER_MEMORY;
 }
 
-static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, cudaStream_t stream) {
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)c.blocks;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+/* Bytes of shared memory that keep a multiprocessor from taking many more blocks than its share while others have less. */
+static size_t cluster_spread(int64_t blocks, int processors) { return (size_t)PROCESSOR_MEMORY / (size_t)(blocks / processors + 3); }
+
+static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, int processors, cudaStream_t stream) {
+    const size_t needed = cluster_memory(c.warps, c.per), spread = cluster_spread(a->rows * c.blocks, processors);
+    cudaLaunchAttribute attribute[2];
+    attribute[0].id = cudaLaunchAttributeClusterDimension;
+    attribute[0].val.clusterDim.x = (unsigned)c.blocks;
+    attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
+    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization; /* cluster_kernel calls previous_wait */
+    attribute[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(a->rows * c.blocks));
-    config.blockDim = dim3((unsigned)(c.warps * WARP));
-    config.dynamicSmemBytes = cluster_memory(c.warps, c.per);
+    config.blockDim = dim3((unsigned)((c.warps + 1) * WARP));
+    config.dynamicSmemBytes = needed > spread ? needed : spread;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.attrs = attribute;
+    config.numAttrs = 2;
     return cudaLaunchKernelEx(&config, kernel, *a, c.per);
 }
 
@@ -165,7 +168,7 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     const bool simple = a.data && a.form != FORM_LOGIT && !a.filters && !a.kept && !a.list && !a.count;
     cluster_shape shape;
     if (clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST && cluster_choose(&a, processors, major == 9 ? CLUSTER_MOST : CLUSTER_USUAL, &shape)) {
-        code = cluster_launch(k.cluster, &a, shape, call->launch.stream);
+        code = cluster_launch(k.cluster, &a, shape, processors, call->launch.stream);
         return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     }
     code = launch(k.records, grid_of(&a, processors), &a, call->launch.stream);

@@ -53,6 +53,7 @@ struct write_args {
     float *peak;       /* [rows, groups], or [rows, groups, PIECES] if there are filters */
     verdict *verdicts; /* [rows], made if there are filters */
     int filters;       /* or a draw: rows are decided by verdict_kernel */
+    int readable;      /* logits can be copied as they are, 16 bytes at a time: no masks, everything aligned */
 };
 
 typedef void (*write_function)(write_args);
