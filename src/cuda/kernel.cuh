@@ -40,6 +40,8 @@ struct sample_args {
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
     row_state *state;   /* [rows] 0 between calls */
+    uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
+    int32_t *heads;     /* [rows, sections] */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
@@ -187,6 +189,20 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         }
         if (a.has_report)
             report_expect(a.report, p, logits, &to, a.shown_mass + row * a.groups, a.shown_peak + row * a.groups * PIECES, k);
+    }
+    if constexpr (type::SUMS) {
+        const rules r = rules_make(&p);
+        const bool alone = r.row_mass && !(r.top_k || r.min_p_first || r.min_p_last);
+        const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
+        const bool wanted = valid && alone && usual && to.weights && row_plain(logits);
+        const int64_t first = row * sections_of(a.groups, a.part);
+        if (wanted) to.spread = &k->spread;
+        if (threadIdx.x == 0) {
+            k->sums = wanted ? a.sums + first * SUM_BINS : nullptr;
+            k->heads = a.heads + first;
+            k->part = a.part;
+            k->spread = 0;
+        }
     }
     if (threadIdx.x == 0) {
         k->valid = valid;
@@ -354,6 +370,11 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
     const bool nan = part_read<type>(a, &k);
+    if constexpr (type::SUMS) {
+        const block_part p = part_make(a);
+        if (k.sums && !nan && part_is_flat(k, p.end - p.first)) part_sums(&k, p.first, p.end);
+        else if (k.sums && threadIdx.x == 0) part_without_sums(k, p.first, p.end);
+    }
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
         row_state *state = a.state + p.row;
@@ -396,12 +417,13 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
 /* Blocks per row: so many that no multiprocessor has more to do than another, two or three on each where there is enough for
  * them. One alone does not hide its waits, many get into each other's way at the end, and each costs as much as reading a dozen
  * groups (dev/cuda has the figures that this follows). */
+enum { PARTS_TRIED = 4 * BLOCKS_PER_SM }; /* blocks on a multiprocessor; for more rows than so many on each, a row has one */
 static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
-    enum { EACH = 12, TRIED = 4 * BLOCKS_PER_SM };
+    enum { EACH = 12 };
     const int64_t most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
     int64_t best = 1;
     double least = 1e30;
-    for (int64_t tried = 1; tried <= TRIED; ++tried) { /* blocks on a multiprocessor */
+    for (int64_t tried = 1; tried <= PARTS_TRIED; ++tried) {
         int64_t parts = tried * processors / rows;
         if (parts < 1) continue;
         if (parts > most) parts = most;

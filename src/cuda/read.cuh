@@ -26,6 +26,7 @@ struct records {
     scale by;       /* of the weights */
     float *peak;    /* [groups], or [groups, PIECES] if pieces */
     uint64_t *mass; /* [groups] */
+    uint32_t *spread; /* NULL, or what tells a flat part: sums of weights in units of 2^26, added up (shared memory) */
 };
 
 #if CUT_MORE
@@ -76,6 +77,14 @@ template <> struct row_wish<1> {
 template <int wanted> struct row_told {};
 template <> struct row_told<1> {
     answer told; /* what was drawn */
+};
+/* And of a type that has SUMS. */
+template <int wanted> struct row_sums {};
+template <> struct row_sums<1> {
+    uint64_t *sums;  /* of the row's first section, or NULL: none are wanted */
+    int32_t *heads;
+    int part;        /* groups that a block reads */
+    uint32_t spread; /* of the block's part */
 };
 template <class type> struct work;
 
@@ -254,6 +263,7 @@ template <bool pieces, bool weights, bool also = false, class loads>
 __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown) {
     enum { GROUPS = loads::GROUPS };
     float all = MINUS_INF;
+    uint32_t spread = 0;
     batch<pieces, weights, also> b;
     for (; f.g + (GROUPS - 1) * BLOCK_WARPS < f.whole; f.advance()) {
         b.start();
@@ -265,6 +275,7 @@ __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const 
             f.next(i);
         }
         all = max_or_nan(all, b.store(to, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
+        if (pieces && weights && threadIdx.x % WARP < GROUPS) spread += b.sum.high;
     }
     if (f.g < f.end) { /* the last few */
         const int first = f.g;
@@ -278,7 +289,9 @@ __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const 
             if (weights) f.note(0, top);
         }
         all = max_or_nan(all, b.store(to, shown, first, f.end));
+        if (pieces && weights && first + threadIdx.x % WARP * BLOCK_WARPS < f.end) spread += b.sum.high;
     }
+    if (pieces && weights && to.spread && spread) atomicAdd(to.spread, spread);
     return all != all;
 }
 

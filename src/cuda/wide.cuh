@@ -14,7 +14,7 @@
 #ifndef RAFFLE_CUDA_WIDE_CUH
 #define RAFFLE_CUDA_WIDE_CUH
 
-#include "fast.cuh"
+#include "sums.cuh"
 
 /* How the tokens of a group become tickets: (weight >> right) << left, none if `empty`. */
 struct wide_group {
@@ -236,11 +236,23 @@ __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, u
     }
 }
 
+/* Appends tokens of a group to the warp's list, `inside` saying which of the lane's; lists of each warp's own need no atomics. */
+template <class type> __device__ __forceinline__ void wide_note(work<type> &k, int g, uint32_t inside, uint32_t *listed) {
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (uint32_t some = __ballot_sync(ALL_LANES, inside); some; some = __ballot_sync(ALL_LANES, inside)) {
+        const uint32_t slot = *listed + (uint32_t)__popc(some & ((1u << lane) - 1));
+        if (inside && slot < LISTED_EACH)
+            k.q.listed[warp * LISTED_EACH + slot] = (uint32_t)lane_id<type>(k.row, g, lane, __ffs(inside) - 1);
+        inside &= inside - 1;
+        *listed += (uint32_t)__popc(some);
+    }
+}
+
 /* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed, where each
  * warp has a part of its own, [LISTED_EACH] ids; q.lists tells how many, or more. Returns the tickets above. */
 template <class type> __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window) {
     quick &q = k.q;
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int lane = threadIdx.x % WARP;
     uint64_t above = 0;
     uint32_t listed = 0; /* by the warp */
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
@@ -269,15 +281,9 @@ template <class type> __device__ __forceinline__ uint64_t wide_list(work<type> &
             q.mass[g] = sum;
             above += sum;
         }
-        for (uint32_t some = __ballot_sync(ALL_LANES, inside); some; some = __ballot_sync(ALL_LANES, inside)) {
-            const uint32_t slot = listed + (uint32_t)__popc(some & ((1u << lane) - 1));
-            if (inside && slot < LISTED_EACH)
-                q.listed[warp * LISTED_EACH + slot] = (uint32_t)lane_id<type>(k.row, g, lane, __ffs(inside) - 1);
-            inside &= inside - 1;
-            listed += (uint32_t)__popc(some);
-        }
+        wide_note(k, g, inside, &listed);
     });
-    if (lane == 0) q.lists[warp] = listed;
+    if (lane == 0) q.lists[threadIdx.x / WARP] = listed;
     return fast_sum(above, q.space[6]);
 }
 
@@ -485,6 +491,132 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
     return true;
 }
 
+/* ---- top-p, by sums that the row's blocks have left (sums.cuh) ---------------------------------------- */
+
+/* The tickets of the i-th section's tokens down to `down` values below the row's largest. q.list holds how far the section is below. */
+template <class type> __device__ __forceinline__ uint64_t section_sum(const work<type> &k, int i, int down) {
+    const int below = (int)k.q.list[i], own = down - below * SUM_STEPS;
+    return own < 0 ? 0 : __ldcg(k.sums + (int64_t)i * SUM_BINS + own) >> below;
+}
+
+/* Whether all sections have sums, and all groups' tickets are whole; how far each section is below goes to q.list. */
+template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int sections) {
+    quick &q = k.q;
+    bool none = sections > SECTIONS_MAX;
+    if (!none && (int)threadIdx.x < sections) {
+        const int2 groups = section_at(k.groups, k.part, (int)threadIdx.x);
+        const int32_t exponent = groups.x < groups.y ? __ldcg(k.heads + threadIdx.x) : SECTION_NONE;
+        none = groups.x < groups.y && exponent == SECTION_NONE;
+        q.list[threadIdx.x] = groups.x < groups.y ? (uint32_t)(s.exponent - exponent) : SUM_BINS; /* no sum reaches so far */
+    }
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS)
+        none |= q.peak[g] > MINUS_INF && s.exponent - ref_make_near(s.by, q.peak[g]).exponent > TICKET_BITS;
+    return !__syncthreads_or(none);
+}
+
+/* The first of `count` values, `step` apart, down to which the sums of all sections reach the target: -1 if none does. Sums go
+ * to q.tickets. */
+template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int sections, int first, int step, int count, uint64_t target) {
+    quick &q = k.q;
+    const int lanes = BLOCK_THREADS / count, own = (int)threadIdx.x / lanes;
+    uint64_t sum = 0;
+    for (int i = (int)threadIdx.x % lanes; i < sections; i += lanes) sum += section_sum(k, i, first + own * step);
+    for (int by = lanes / 2; by; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
+    if (threadIdx.x % lanes == 0) q.tickets[own] = sum;
+    __syncthreads();
+    int at = 0;
+    while (at < count && q.tickets[at] < target) ++at;
+    return at < count ? at : -1;
+}
+
+/* Lists the tokens of one value. */
+template <class type> __device__ __forceinline__ void wide_list_value(work<type> &k, float low, float c, uint32_t value) {
+    uint32_t listed = 0;
+    wide_visit(k, low, [&](int g, const float x[LANE_TOKENS]) {
+        uint32_t inside = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (value_of(x[j], c) == value) inside |= 1u << j;
+        wide_note(k, g, inside, &listed);
+    });
+    if (threadIdx.x % WARP == 0) k.q.lists[threadIdx.x / WARP] = listed;
+    __syncthreads();
+}
+
+/* Given what the listed tokens of each group keep in q.mass, and what every section has above them, makes q.mass such that wide_draw finds
+ * the token: only the groups of the section that holds the ticket are weighed, others are told by one sum. */
+template <class type>
+__device__ __forceinline__ void sums_to_groups(work<type> &k, const fast_scale &s, int sections, int down, uint32_t value, uint64_t total) {
+    quick &q = k.q;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    for (int i = warp; i < sections; i += BLOCK_WARPS) {
+        const int2 groups = section_at(k.groups, k.part, i);
+        uint64_t kept = 0;
+        for (int g = groups.x + lane; g < groups.y; g += WARP) kept += q.mass[g];
+        kept = warp_add_wide(kept) + section_sum(k, i, down - 1);
+        if (lane == 0) q.tickets[i] = kept;
+    }
+    if (threadIdx.x == 0) q.group = 0; /* logits that change under the kernel may leave a ticket without a holder */
+    __syncthreads();
+    uint64_t unused;
+    const uint64_t ticket = mul_high(k.bits, total), own = (int)threadIdx.x < sections ? q.tickets[threadIdx.x] : 0;
+    const uint64_t before = fast_before(own, q.space[4], &unused);
+    if (ticket >= before && ticket - before < own) q.group = (int)threadIdx.x;
+    __syncthreads();
+    const int held = q.group;
+    for (int i = warp; i < sections; i += BLOCK_WARPS) {
+        const int2 groups = section_at(k.groups, k.part, i);
+        if (i == held) continue;
+        for (int g = groups.x + lane; g < groups.y; g += WARP) q.mass[g] = g == groups.x ? q.tickets[i] : 0;
+    }
+    const int2 groups = section_at(k.groups, k.part, held);
+#pragma unroll 1
+    for (int g = groups.x + warp; g < groups.y; g += BLOCK_WARPS) {
+        const wide_group w = wide_group_make(s, q.peak[g]);
+        float x[LANE_TOKENS];
+        uint64_t sum = 0;
+        if (w.empty) continue;
+        lane_read<type>(k.row, g, lane, x);
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) sum += (int32_t)value_of(x[j], s.by.c) > (int32_t)value ? wide_weight(w, x[j]) : 0;
+        sum = group_sum(sum) << w.left;
+        if (lane == 0) q.mass[g] += sum;
+    }
+    __syncthreads();
+}
+
+/* Finds the threshold and makes q.mass ready for the draw. False if there are no sums or they do not reach it; q.mass is then as it was. */
+template <class type>
+__device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, float *threshold, uint64_t *total) {
+    enum { FIRST = SUM_BINS / SUM_STEPS };
+    quick &q = k.q;
+    if (!k.sums) return false;
+    const int sections = sections_of(k.groups, k.part);
+    if (!sums_hold(k, s, sections)) return false;
+    const int octave = sums_reach(k, sections, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
+    if (octave < 0) return false;
+    uint64_t above = octave ? q.tickets[octave - 1] : 0;
+    __syncthreads();
+    const int step = sums_reach(k, sections, octave * SUM_STEPS, 1, SUM_STEPS, target);
+    if (step > 0) above = q.tickets[step - 1];
+    const int down = octave * SUM_STEPS + step;
+    const uint32_t value = value_most(s.exponent) - (uint32_t)down;
+    const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
+    const wide_window window = wide_window_make(middle - 0.55f * one, middle + 0.55f * one);
+    wide_list_value(k, window.low, s.by.c, value);
+    if (!wide_listed(q)) return false;
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
+    if (!wide_pick(k, s, window, above, target, threshold, total)) {
+        __syncthreads();
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = fast_tickets(s, q.peak[g], __ldcg(k.to.mass + g));
+        __syncthreads();
+        return false;
+    }
+    __syncthreads();
+    sums_to_groups(k, s, sections, down, value, *total);
+    return true;
+}
+
 /* A row that fast_filtered has given up: its maxima are in shared memory, and for top-p its groups' tickets. Leaves q.token;
  * false if this cannot finish it either. */
 template <class type> static __device__ __noinline__ bool wide_finish(work<type> *shared_k, float best) {
@@ -507,6 +639,13 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g]; /* tickets already */
     mass = fast_sum(mass, q.space[2]);
     const uint64_t target = share_of(k.params.top_p, mass);
+    if constexpr (type::SUMS) {
+        if (wide_by_sums(k, s, target, &threshold, &total)) {
+            wide_draw(k, s, threshold, total);
+            return true;
+        }
+        __syncthreads();
+    }
     wide_guessed guess;
     if (!wide_guess(k, s, target, mass, &guess)) return false;
     bool done = false;
