@@ -42,6 +42,7 @@ struct sample_args {
     row_state *state;   /* [rows] 0 between calls */
     uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
     int32_t *heads;     /* [rows, sections] */
+    int32_t sections;   /* of a row */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
@@ -191,15 +192,13 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
             report_expect(a.report, p, logits, &to, a.shown_mass + row * a.groups, a.shown_peak + row * a.groups * PIECES, k);
     }
     if constexpr (type::SUMS) {
-        const rules r = rules_make(&p);
-        const bool alone = r.row_mass && !(r.top_k || r.min_p_first || r.min_p_last);
         const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
-        const bool wanted = valid && alone && usual && to.weights && row_plain(logits);
-        const int64_t first = row * sections_of(a.groups, a.part);
+        const bool alone = to.weights && to.pieces && p.top_k <= 0 && !(p.min_p > 0.0f);
+        const bool wanted = alone && usual && valid && row_plain(logits);
         if (wanted) to.spread = &k->spread;
         if (threadIdx.x == 0) {
-            k->sums = wanted ? a.sums + first * SUM_BINS : nullptr;
-            k->heads = a.heads + first;
+            k->sums = wanted ? a.sums + row * a.sections * SUM_BINS : nullptr;
+            k->heads = a.heads + row * a.sections;
             k->part = a.part;
             k->spread = 0;
         }
@@ -371,9 +370,11 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (part_make(a).row >= a.rows) return;
     const bool nan = part_read<type>(a, &k);
     if constexpr (type::SUMS) {
-        const block_part p = part_make(a);
-        if (k.sums && !nan && part_is_flat(k, p.end - p.first)) part_sums(&k, p.first, p.end);
-        else if (k.sums && threadIdx.x == 0) part_without_sums(k, p.first, p.end);
+        if (k.sums) {
+            const block_part p = part_make(a);
+            if (k.spread > 0 && !nan) part_sums(&k, p.first, p.end);
+            else if (threadIdx.x == 0) part_without_sums(k, p.first, p.end);
+        }
     }
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);

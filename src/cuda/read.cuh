@@ -18,6 +18,10 @@
 #include "slot.cuh"
 #endif
 
+/* A part looks flat if the weights of its groups add up to 8 times their largest, in units of 2^26, where groups have the sums of their
+ * lanes. One batch of each warp is asked. */
+enum { SPREAD_FLAT = 8 << (WEIGHT_BITS - 26) };
+
 enum { PREFETCH = 3 }; /* groups that a warp asks for ahead of time where it does not hold loads in flight */
 
 /* Where a row's records go, and how its weights are made. */
@@ -26,7 +30,7 @@ struct records {
     scale by;       /* of the weights */
     float *peak;    /* [groups], or [groups, PIECES] if pieces */
     uint64_t *mass; /* [groups] */
-    uint32_t *spread; /* NULL, or what tells a flat part: sums of weights in units of 2^26, added up (shared memory) */
+    int32_t *spread; /* NULL, or where groups add how flat they are (sums.cuh); in shared memory */
 };
 
 #if CUT_MORE
@@ -81,10 +85,10 @@ template <> struct row_told<1> {
 /* And of a type that has SUMS. */
 template <int wanted> struct row_sums {};
 template <> struct row_sums<1> {
-    uint64_t *sums;  /* of the row's first section, or NULL: none are wanted */
+    uint64_t *sums; /* of the row's first section, or NULL: none are wanted */
     int32_t *heads;
-    int part;        /* groups that a block reads */
-    uint32_t spread; /* of the block's part */
+    int part;       /* groups that a block reads */
+    int32_t spread; /* above 0: the block's part looks flat */
 };
 template <class type> struct work;
 
@@ -262,8 +266,9 @@ template <bool pieces, bool weights, bool also> struct batch {
 template <bool pieces, bool weights, bool also = false, class loads>
 __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown) {
     enum { GROUPS = loads::GROUPS };
+    const bool any = f.g < f.end;
     float all = MINUS_INF;
-    uint32_t spread = 0;
+    int last = GROUPS; /* groups in the last batch */
     batch<pieces, weights, also> b;
     for (; f.g + (GROUPS - 1) * BLOCK_WARPS < f.whole; f.advance()) {
         b.start();
@@ -275,11 +280,11 @@ __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const 
             f.next(i);
         }
         all = max_or_nan(all, b.store(to, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
-        if (pieces && weights && threadIdx.x % WARP < GROUPS) spread += b.sum.high;
     }
     if (f.g < f.end) { /* the last few */
         const int first = f.g;
         b.start();
+        last = (f.end - f.g + BLOCK_WARPS - 1) / BLOCK_WARPS;
 #pragma unroll 1
         for (int i = 0; f.g < f.end; ++i, f.shift()) {
             const bool cut = f.g >= f.whole;
@@ -289,9 +294,8 @@ __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const 
             if (weights) f.note(0, top);
         }
         all = max_or_nan(all, b.store(to, shown, first, f.end));
-        if (pieces && weights && first + threadIdx.x % WARP * BLOCK_WARPS < f.end) spread += b.sum.high;
     }
-    if (pieces && weights && to.spread && spread) atomicAdd(to.spread, spread);
+    if (pieces && weights && to.spread && any && (int)threadIdx.x % WARP < last) atomicAdd(to.spread, (int32_t)b.sum.high - SPREAD_FLAT);
     return all != all;
 }
 

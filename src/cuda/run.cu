@@ -198,6 +198,7 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
 
 static cudaError_t launch(const device_state *state, sample_function kernel, sample_args *a, cudaStream_t stream) {
     const dim3 grid = parts_grid(a->rows, a->groups, a->extra ? EDIT_GROUPS : a->groups, state->processors, &a->part);
+    a->sections = sections_of(a->groups, a->part);
     void *parameters[] = {a};
     return cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
 }

@@ -18,7 +18,6 @@ enum {
     SECTION = 128,      /* groups at most: those of a part, or a part of them */
     SECTIONS_MAX = 256, /* of a row */
     SUM_STEPS = 32,     /* values in a power of two */
-    FLAT_FROM_SUM = 8,  /* a part looks flat if weights of its groups add up to this many times their largest */
     SECTION_NONE = INT32_MIN
 };
 
@@ -123,10 +122,7 @@ template <class type> static __device__ __noinline__ void part_sums(work<type> *
     }
 }
 
-/* Whether the part that a block has read looks flat; if not, one thread says that there are no sums. */
-template <class type> __device__ __forceinline__ bool part_is_flat(work<type> &k, int count) {
-    return k.spread >= (uint32_t)count * (FLAT_FROM_SUM << (WEIGHT_BITS - 26));
-}
+/* Of a part that does not look flat, one thread says that there are no sums. */
 template <class type> __device__ __forceinline__ void part_without_sums(work<type> &k, int first, int end) {
     const int each = sections_each(k.part), part = first / k.part;
     for (int i = 0; first + i * SECTION < end; ++i) __stcg(k.heads + part * each + i, (int32_t)SECTION_NONE);
