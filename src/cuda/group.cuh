@@ -296,6 +296,26 @@ template <class type> __device__ __forceinline__ int64_t lane_id(const device_ro
     return g * (int64_t)GROUP + lane_token<type>(row.aligned && group_whole(row, g), lane, j);
 }
 
+/* Calls visit(g, x) for groups first, first + 8, ... below `end`, all whole, of a row that is plain. Several are loaded at once, and none
+ * under a condition: behind a call, the assembler does not know that lanes are together, and would wait for a load that may not happen
+ * before it asks for the next. */
+template <class type, class function>
+__device__ __forceinline__ void groups_visit(const device_row &row, int first, int end, function visit) {
+    enum { AT_ONCE = 8 / type::BYTES };
+    for (int g = first; g < end; g += AT_ONCE * BLOCK_WARPS) {
+        lane_raw<type> raw[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+            raw[i] = raw_load<type>(group_at<type>(row, min(g + i * BLOCK_WARPS, end - 1)), true, threadIdx.x % WARP);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            float x[LANE_TOKENS];
+            raw_values(raw[i], x);
+            if (g + i * BLOCK_WARPS < end) visit(g + i * BLOCK_WARPS, x);
+        }
+    }
+}
+
 /* Asks for a group's logits ahead of time. */
 template <class type> __device__ __forceinline__ void group_prefetch(const device_row &row, int g, int lane) {
     if ((g + 1) * (int64_t)GROUP > row.vocab) return;

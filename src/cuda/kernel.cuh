@@ -193,13 +193,10 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
     }
     if constexpr (type::SUMS) {
         const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
-        const bool alone = to.weights && to.pieces && p.top_k <= 0 && !(p.min_p > 0.0f);
-        const bool wanted = alone && usual && valid && row_plain(logits);
+        const bool wanted = to.weights && to.pieces && p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
         if (wanted) to.spread = &k->spread;
         if (threadIdx.x == 0) {
-            k->sums = wanted ? a.sums + row * a.sections * SUM_BINS : nullptr;
-            k->heads = a.heads + row * a.sections;
-            k->part = a.part;
+            k->may_sum = wanted;
             k->spread = 0;
         }
     }
@@ -359,6 +356,20 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     return __syncthreads_or(nan);
 }
 
+/* Leaves the sums of a part that looks flat, or says that there are none. */
+template <class type> __device__ __forceinline__ void part_look(const sample_args &a, work<type> &k, bool nan) {
+    const block_part p = part_make(a);
+    if (threadIdx.x == 0) {
+        k.part = a.part;
+        k.sums = a.sums + p.row * a.sections * SUM_BINS;
+        k.heads = a.heads + p.row * a.sections;
+        if (k.spread <= 0 || nan) part_without_sums(k, p.first, p.end);
+    }
+    if (k.spread <= 0 || nan) return;
+    __syncthreads();
+    part_sums(&k, p.first, p.end);
+}
+
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) sample_kernel(const __grid_constant__ sample_args a) {
 #if CUT_MORE
@@ -370,11 +381,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (part_make(a).row >= a.rows) return;
     const bool nan = part_read<type>(a, &k);
     if constexpr (type::SUMS) {
-        if (k.sums) {
-            const block_part p = part_make(a);
-            if (k.spread > 0 && !nan) part_sums(&k, p.first, p.end);
-            else if (threadIdx.x == 0) part_without_sums(k, p.first, p.end);
-        }
+        if (k.may_sum) part_look(a, k, nan);
     }
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);

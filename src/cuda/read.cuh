@@ -85,10 +85,11 @@ template <> struct row_told<1> {
 /* And of a type that has SUMS. */
 template <int wanted> struct row_sums {};
 template <> struct row_sums<1> {
-    uint64_t *sums; /* of the row's first section, or NULL: none are wanted */
-    int32_t *heads;
+    bool may_sum;   /* the rest is known, and sums are wanted of parts that look flat */
+    int32_t spread; /* above 0: the block's part does */
     int part;       /* groups that a block reads */
-    int32_t spread; /* above 0: the block's part looks flat */
+    uint64_t *sums; /* of the row's first section */
+    int32_t *heads;
 };
 template <class type> struct work;
 

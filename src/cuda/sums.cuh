@@ -107,14 +107,17 @@ template <class type> static __device__ __noinline__ void part_sums(work<type> *
         for (int b = threadIdx.x; b < SUM_BINS; b += BLOCK_THREADS) q.valued[0][b] = q.valued[1][b] = 0;
         __syncthreads();
         const uint32_t most = value_most(exponent);
-#pragma unroll 1
-        for (int g = from + (int)threadIdx.x / WARP; g < to; g += BLOCK_WARPS) {
+        const int warp = threadIdx.x / WARP, whole = min(to, (int)(k.row.vocab / GROUP));
+        const auto add = [&](int g, const float x[LANE_TOKENS]) {
             const float m = q.peak[g - from];
             const ref f = ref_make_near(k.to.by, m);
+            if (m > MINUS_INF) section_add(q, x, f, most, TICKET_BITS - (exponent - f.exponent));
+        };
+        groups_visit<type>(k.row, from + warp, whole, add);
+        if (whole < to && warp == 0) { /* the row's last group, cut short */
             float x[LANE_TOKENS];
-            if (!(m > MINUS_INF)) continue;
-            lane_read<type>(k.row, g, threadIdx.x % WARP, x);
-            section_add(q, x, f, most, TICKET_BITS - (exponent - f.exponent));
+            lane_read<type>(k.row, whole, threadIdx.x % WARP, x);
+            add(whole, x);
         }
         __syncthreads();
         section_write(q, k.sums + at * SUM_BINS);

@@ -40,21 +40,11 @@ __device__ __forceinline__ void wide_visit(work<type> &k, float low, function vi
     const int lane = threadIdx.x % WARP, first = threadIdx.x / WARP;
     int g = first;
     if (row_plain(k.row)) {
-        enum { GROUPS = flight<type>::GROUPS };
-        flight<type> f;
-        f.start(k.row.logits, k.row.vocab, first, (int)(k.row.vocab / GROUP));
-        for (; f.g < f.end; f.advance()) {
-#pragma unroll
-            for (int i = 0; i < GROUPS; ++i) {
-                const int now = f.g + i * BLOCK_WARPS;
-                if (now >= f.end) break;
-                float x[LANE_TOKENS];
-                raw_values(f.raw[i], x);
-                f.next(i);
-                if (k.q.peak[now] >= low) visit(now, x);
-            }
-        }
-        g = f.end > first ? first + (f.end - first + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS : first;
+        const int whole = (int)(k.row.vocab / GROUP);
+        groups_visit<type>(k.row, first, whole, [&](int now, const float x[LANE_TOKENS]) {
+            if (k.q.peak[now] >= low) visit(now, x);
+        });
+        if (whole > first) g += (whole - first + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
     }
     for (; g < k.groups; g += BLOCK_WARPS) {
         if (!(k.q.peak[g] >= low)) continue;
@@ -418,8 +408,13 @@ __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, co
     float x[OWN];
     if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
 #pragma unroll
+    for (int i = 0; i < OWN; ++i) { /* loads without conditions, so that one does not wait for the other */
+        const int64_t id = threadIdx.x % WARP + i * WARP < listed ? own[i * WARP] : 0;
+        x[i] = row_plain(k.row) ? type::one(k.row.logits + id * type::BYTES) : token_read_inline<type>(k.row, id);
+    }
+#pragma unroll
     for (int i = 0; i < OWN; ++i)
-        x[i] = threadIdx.x % WARP + i * WARP < listed ? token_read_inline<type>(k.row, own[i * WARP]) : MINUS_INF;
+        if (threadIdx.x % WARP + i * WARP >= listed) x[i] = MINUS_INF;
     if (threadIdx.x == 0) q.count = 0;
     __syncthreads();
 #pragma unroll
@@ -496,7 +491,8 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
 /* The tickets of the i-th section's tokens down to `down` values below the row's largest. q.list holds how far the section is below. */
 template <class type> __device__ __forceinline__ uint64_t section_sum(const work<type> &k, int i, int down) {
     const int below = (int)k.q.list[i], own = down - below * SUM_STEPS;
-    return own < 0 ? 0 : __ldcg(k.sums + (int64_t)i * SUM_BINS + own) >> below;
+    const uint64_t sum = __ldcg(k.sums + (int64_t)i * SUM_BINS + max(own, 0)) >> min(below, 63);
+    return own < 0 ? 0 : sum;
 }
 
 /* Whether all sections have sums, and all groups' tickets are whole; how far each section is below goes to q.list. */
@@ -517,10 +513,17 @@ template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, c
 /* The first of `count` values, `step` apart, down to which the sums of all sections reach the target: -1 if none does. Sums go
  * to q.tickets. */
 template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int sections, int first, int step, int count, uint64_t target) {
+    enum { AT_ONCE = 8 };
     quick &q = k.q;
     const int lanes = BLOCK_THREADS / count, own = (int)threadIdx.x / lanes;
     uint64_t sum = 0;
-    for (int i = (int)threadIdx.x % lanes; i < sections; i += lanes) sum += section_sum(k, i, first + own * step);
+    for (int i = (int)threadIdx.x % lanes; i < sections; i += AT_ONCE * lanes) {
+        uint64_t some[AT_ONCE];
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) some[n] = section_sum(k, min(i + n * lanes, sections - 1), first + own * step);
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) sum += i + n * lanes < sections ? some[n] : 0;
+    }
     for (int by = lanes / 2; by; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
     if (threadIdx.x % lanes == 0) q.tickets[own] = sum;
     __syncthreads();
@@ -549,26 +552,22 @@ template <class type>
 __device__ __forceinline__ void sums_to_groups(work<type> &k, const fast_scale &s, int sections, int down, uint32_t value, uint64_t total) {
     quick &q = k.q;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    for (int i = warp; i < sections; i += BLOCK_WARPS) {
-        const int2 groups = section_at(k.groups, k.part, i);
-        uint64_t kept = 0;
-        for (int g = groups.x + lane; g < groups.y; g += WARP) kept += q.mass[g];
-        kept = warp_add_wide(kept) + section_sum(k, i, down - 1);
-        if (lane == 0) q.tickets[i] = kept;
+    const int2 own_groups = section_at(k.groups, k.part, min((int)threadIdx.x, sections - 1));
+    uint64_t own = 0;
+    if ((int)threadIdx.x < sections) {
+        own = section_sum(k, (int)threadIdx.x, down - 1);
+        for (int g = own_groups.x; g < own_groups.y; ++g) own += q.mass[g];
     }
     if (threadIdx.x == 0) q.group = 0; /* logits that change under the kernel may leave a ticket without a holder */
     __syncthreads();
     uint64_t unused;
-    const uint64_t ticket = mul_high(k.bits, total), own = (int)threadIdx.x < sections ? q.tickets[threadIdx.x] : 0;
+    const uint64_t ticket = mul_high(k.bits, total);
     const uint64_t before = fast_before(own, q.space[4], &unused);
     if (ticket >= before && ticket - before < own) q.group = (int)threadIdx.x;
     __syncthreads();
     const int held = q.group;
-    for (int i = warp; i < sections; i += BLOCK_WARPS) {
-        const int2 groups = section_at(k.groups, k.part, i);
-        if (i == held) continue;
-        for (int g = groups.x + lane; g < groups.y; g += WARP) q.mass[g] = g == groups.x ? q.tickets[i] : 0;
-    }
+    if ((int)threadIdx.x < sections && (int)threadIdx.x != held)
+        for (int g = own_groups.x; g < own_groups.y; ++g) q.mass[g] = g == own_groups.x ? own : 0;
     const int2 groups = section_at(k.groups, k.part, held);
 #pragma unroll 1
     for (int g = groups.x + warp; g < groups.y; g += BLOCK_WARPS) {
@@ -590,7 +589,7 @@ template <class type>
 __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, float *threshold, uint64_t *total) {
     enum { FIRST = SUM_BINS / SUM_STEPS };
     quick &q = k.q;
-    if (!k.sums) return false;
+    if (!k.may_sum) return false;
     const int sections = sections_of(k.groups, k.part);
     if (!sums_hold(k, s, sections)) return false;
     const int octave = sums_reach(k, sections, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
