@@ -29,7 +29,7 @@ __device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.fl
 
 /* What fast.cuh keeps in shared memory. */
 enum { SUM_BINS = 512 };
-enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384 };
+enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384, NOTED_EACH = 28 };
 struct alignas(16) quick { /* read 16 bytes at a time */
     union {
         float4 pieces4[QUICK_GROUPS]; /* maxima of pieces */
@@ -47,12 +47,17 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     uint64_t mass[QUICK_GROUPS];    /* tickets of groups, if top-p asks for them */
     uint32_t bins[BINS];
     uint32_t list[QUICK_PIECES];    /* pieces to read */
-    uint32_t order[CANDIDATES];     /* candidates: their logits as integers, and ids */
-    int32_t id[CANDIDATES];
-    uint32_t binned[CANDIDATES];
-    uint32_t sorted[CANDIDATES];
-    int32_t sorted_id[CANDIDATES];
-    uint64_t tickets[CANDIDATES];
+    union {
+        struct {
+            uint32_t order[CANDIDATES]; /* candidates: their logits as integers, and ids */
+            int32_t id[CANDIDATES];
+            uint32_t binned[CANDIDATES];
+            uint32_t sorted[CANDIDATES];
+            int32_t sorted_id[CANDIDATES];
+            uint64_t tickets[CANDIDATES];
+        };
+        uint16_t noted[NOTED_EACH][BLOCK_THREADS]; /* wide.cuh: tokens that each lane has found */
+    };
     uint64_t space[8][BLOCK_WARPS];
     uint64_t rest, amount[2];
     uint32_t list_length, count, low, kept;

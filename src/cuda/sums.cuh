@@ -81,6 +81,16 @@ __device__ __forceinline__ void section_add(quick &q, const float x[LANE_TOKENS]
     }
 }
 
+/* Calls visit(g, x) for groups [from, to) of a plain row, each by a warp. */
+template <class type, class function> __device__ __forceinline__ void section_visit(work<type> &k, int from, int to, function visit) {
+    const int warp = threadIdx.x / WARP, whole = min(to, (int)(k.row.vocab / GROUP));
+    groups_visit<type>(k.row, from + warp, whole, visit);
+    if (whole >= to || warp) return;
+    float x[LANE_TOKENS]; /* the row's last group is cut short */
+    lane_read<type>(k.row, whole, threadIdx.x % WARP, x);
+    visit(whole, x);
+}
+
 /* Sums over a section's bins, from the largest value down. */
 __device__ __forceinline__ void section_write(quick &q, uint64_t *to) {
     static_assert(SUM_BINS == 2 * BLOCK_THREADS, "two bins a thread");
@@ -107,18 +117,11 @@ template <class type> static __device__ __noinline__ void part_sums(work<type> *
         for (int b = threadIdx.x; b < SUM_BINS; b += BLOCK_THREADS) q.valued[0][b] = q.valued[1][b] = 0;
         __syncthreads();
         const uint32_t most = value_most(exponent);
-        const int warp = threadIdx.x / WARP, whole = min(to, (int)(k.row.vocab / GROUP));
-        const auto add = [&](int g, const float x[LANE_TOKENS]) {
+        section_visit(k, from, to, [&](int g, const float x[LANE_TOKENS]) {
             const float m = q.peak[g - from];
             const ref f = ref_make_near(k.to.by, m);
             if (m > MINUS_INF) section_add(q, x, f, most, TICKET_BITS - (exponent - f.exponent));
-        };
-        groups_visit<type>(k.row, from + warp, whole, add);
-        if (whole < to && warp == 0) { /* the row's last group, cut short */
-            float x[LANE_TOKENS];
-            lane_read<type>(k.row, whole, threadIdx.x % WARP, x);
-            add(whole, x);
-        }
+        });
         __syncthreads();
         section_write(q, k.sums + at * SUM_BINS);
         __syncthreads(); /* the bins are used again */

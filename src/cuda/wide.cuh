@@ -106,7 +106,7 @@ template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &
 /* A range of values (low, high] cut into bins. */
 struct wide_window {
     float low, high, scale;
-    __device__ __forceinline__ int bin(float x) const { return min(BINS - 1, (int)((x - low) * scale)); }
+    __device__ __forceinline__ int bin(float x) const { return max(0, min(BINS - 1, (int)((x - low) * scale))); } /* of logits that change, too */
 };
 __device__ __forceinline__ wide_window wide_window_make(float low, float high) {
     wide_window w = {low, high, __fdividef(BINS, high - low)};
@@ -396,30 +396,38 @@ __device__ __forceinline__ float wide_threshold(quick &q, uint32_t count, uint32
     return float_of_order(q.low);
 }
 
+/* Calls visit(id, x) for the listed tokens; a warp's lanes take those that it has listed. Of a plain row several are loaded at once,
+ * without conditions, so that one does not wait for the other. */
+template <class type, class function> __device__ __forceinline__ void wide_listed_visit(work<type> &k, function visit) {
+    enum { AT_ONCE = 4 };
+    const int count = (int)k.q.lists[threadIdx.x / WARP];
+    const uint32_t *const ids = k.q.listed + threadIdx.x / WARP * LISTED_EACH;
+    const bool plain = row_plain(k.row);
+#pragma unroll 1
+    for (int i = threadIdx.x % WARP; i < count; i += AT_ONCE * WARP) {
+        uint32_t id[AT_ONCE];
+        float x[AT_ONCE];
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            id[n] = ids[min(i + n * WARP, count - 1)];
+            x[n] = plain ? type::one(k.row.logits + (int64_t)id[n] * type::BYTES) : token_read_inline<type>(k.row, id[n]);
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n)
+            if (i + n * WARP < count) visit(id[n], x[n]);
+    }
+}
+
 /* Finds the threshold among the listed tokens and adds what stays of them to q.mass; gives the mass of all that stays. False
  * if it is not among them, with where to look instead: NaN if that is not known. */
 template <class type>
 __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, const wide_window window, uint64_t above, uint64_t target,
                                           float *threshold, uint64_t *total) {
-    enum { OWN = LISTED_EACH / WARP }; /* a warp's lanes take the tokens that it has listed */
     quick &q = k.q;
-    const uint32_t *const own = q.listed + threadIdx.x / WARP * LISTED_EACH + threadIdx.x % WARP;
-    const uint32_t listed = q.lists[threadIdx.x / WARP];
-    float x[OWN];
     if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) { /* loads without conditions, so that one does not wait for the other */
-        const int64_t id = threadIdx.x % WARP + i * WARP < listed ? own[i * WARP] : 0;
-        x[i] = row_plain(k.row) ? type::one(k.row.logits + id * type::BYTES) : token_read_inline<type>(k.row, id);
-    }
-#pragma unroll
-    for (int i = 0; i < OWN; ++i)
-        if (threadIdx.x % WARP + i * WARP >= listed) x[i] = MINUS_INF;
     if (threadIdx.x == 0) q.count = 0;
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < OWN; ++i)
-        if (x[i] > window.low) wide_add(q, window.bin(x[i]), wide_tickets(q, s, own[i * WARP] / GROUP, x[i]));
+    wide_listed_visit(k, [&](uint32_t id, float x) { wide_add(q, window.bin(x), wide_tickets(q, s, (int)(id / GROUP), x)); });
     __syncthreads();
     int bin;
     uint64_t above_bin, inside;
@@ -430,32 +438,30 @@ __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, co
         return false;
     }
     uint32_t least = 0xffffffffu, most = 0;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-        if (!(x[i] > window.low) || window.bin(x[i]) != bin) continue;
-        least = min(least, order_of(x[i]));
-        most = max(most, order_of(x[i]));
+    wide_listed_visit(k, [&](uint32_t id, float x) {
+        if (window.bin(x) != bin) return;
+        least = min(least, order_of(x));
+        most = max(most, order_of(x));
         const uint32_t slot = atomicAdd(&q.count, 1u);
-        if (slot >= CANDIDATES) continue;
-        q.order[slot] = order_of(x[i]);
-        q.id[slot] = (int32_t)own[i * WARP];
-    }
+        if (slot >= CANDIDATES) return;
+        q.order[slot] = order_of(x);
+        q.id[slot] = (int32_t)id;
+    });
     fast_range(&least, &most, q.space[6]);
     const uint32_t count = q.count;
     if (least != most && count > CANDIDATES) {
         *threshold = __int_as_float(0x7fffffff);
         return false;
     }
-    *threshold = wide_threshold(q, count, least, most, s, above_bin, target);
+    const float low = wide_threshold(q, count, least, most, s, above_bin, target);
     uint64_t kept = 0;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-        if (!(x[i] >= *threshold)) continue;
-        const int g = (int)(own[i * WARP] / GROUP);
-        const uint64_t held = wide_tickets(q, s, g, x[i]);
+    wide_listed_visit(k, [&](uint32_t id, float x) {
+        if (!(x >= low)) return;
+        const uint64_t held = wide_tickets(q, s, (int)(id / GROUP), x);
         kept += held;
-        atomicAdd((unsigned long long *)q.mass + g, (unsigned long long)held);
-    }
+        atomicAdd((unsigned long long *)q.mass + id / GROUP, (unsigned long long)held);
+    });
+    *threshold = low;
     *total = above + fast_sum(kept, q.space[3]);
     return true;
 }
@@ -532,17 +538,30 @@ template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, i
     return at < count ? at : -1;
 }
 
-/* Lists the tokens of one value. */
+/* Lists the tokens of one value. Each lane notes its own, as (the warp's how-manieth group, which of the lane's tokens): no lane waits for
+ * another. Then lanes bring them together. */
 template <class type> __device__ __forceinline__ void wide_list_value(work<type> &k, float low, float c, uint32_t value) {
-    uint32_t listed = 0;
+    static_assert(QUICK_GROUPS / BLOCK_WARPS * LANE_TOKENS <= 1 << 16, "16 bits for a note");
+    quick &q = k.q;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    uint32_t notes = 0;
     wide_visit(k, low, [&](int g, const float x[LANE_TOKENS]) {
         uint32_t inside = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
             if (value_of(x[j], c) == value) inside |= 1u << j;
-        wide_note(k, g, inside, &listed);
+        for (; inside; inside &= inside - 1, ++notes)
+            if (notes < NOTED_EACH) q.noted[notes][threadIdx.x] = (uint16_t)(g / BLOCK_WARPS * LANE_TOKENS + __ffs(inside) - 1);
     });
-    if (threadIdx.x % WARP == 0) k.q.lists[threadIdx.x / WARP] = listed;
+    const bool all = __all_sync(ALL_LANES, notes <= NOTED_EACH);
+    const uint32_t through = warp_through(notes), count = __shfl_sync(ALL_LANES, through, WARP - 1);
+    uint32_t *const to = q.listed + warp * LISTED_EACH + through - notes;
+    if (all && count <= LISTED_EACH)
+        for (uint32_t i = 0; i < notes; ++i) {
+            const int note = q.noted[i][threadIdx.x], g = note / LANE_TOKENS * BLOCK_WARPS + warp;
+            to[i] = (uint32_t)lane_id<type>(k.row, g, lane, note % LANE_TOKENS);
+        }
+    if (lane == 0) q.lists[warp] = all ? count : LISTED_EACH + 1;
     __syncthreads();
 }
 
@@ -551,7 +570,7 @@ template <class type> __device__ __forceinline__ void wide_list_value(work<type>
 template <class type>
 __device__ __forceinline__ void sums_to_groups(work<type> &k, const fast_scale &s, int sections, int down, uint32_t value, uint64_t total) {
     quick &q = k.q;
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int lane = threadIdx.x % WARP;
     const int2 own_groups = section_at(k.groups, k.part, min((int)threadIdx.x, sections - 1));
     uint64_t own = 0;
     if ((int)threadIdx.x < sections) {
@@ -569,18 +588,15 @@ __device__ __forceinline__ void sums_to_groups(work<type> &k, const fast_scale &
     if ((int)threadIdx.x < sections && (int)threadIdx.x != held)
         for (int g = own_groups.x; g < own_groups.y; ++g) q.mass[g] = g == own_groups.x ? own : 0;
     const int2 groups = section_at(k.groups, k.part, held);
-#pragma unroll 1
-    for (int g = groups.x + warp; g < groups.y; g += BLOCK_WARPS) {
+    section_visit(k, groups.x, groups.y, [&](int g, const float x[LANE_TOKENS]) {
         const wide_group w = wide_group_make(s, q.peak[g]);
-        float x[LANE_TOKENS];
         uint64_t sum = 0;
-        if (w.empty) continue;
-        lane_read<type>(k.row, g, lane, x);
+        if (w.empty) return;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) sum += (int32_t)value_of(x[j], s.by.c) > (int32_t)value ? wide_weight(w, x[j]) : 0;
         sum = group_sum(sum) << w.left;
         if (lane == 0) q.mass[g] += sum;
-    }
+    });
     __syncthreads();
 }
 
@@ -598,6 +614,7 @@ __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s,
     __syncthreads();
     const int step = sums_reach(k, sections, octave * SUM_STEPS, 1, SUM_STEPS, target);
     if (step > 0) above = q.tickets[step - 1];
+    __syncthreads(); /* notes take the place of these sums */
     const int down = octave * SUM_STEPS + step;
     const uint32_t value = value_most(s.exponent) - (uint32_t)down;
     const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
