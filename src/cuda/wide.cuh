@@ -1,6 +1,7 @@
 /* wide.cuh - finishing a row of which filters leave many tokens: top-p with a wide nucleus, min-p on a flat row.
  *
- * min-p knows its threshold: one more reading adds up what every group keeps, then the draw finds the group. For top-p
+ * min-p knows its threshold: one more reading adds up what every group keeps, then the draw finds the group. For top-p the sums of
+ * sums.cuh tell about where the threshold lies, if the row's blocks have left them. If not,
  *
  *   1. some groups show about where the threshold lies: a window of values that holds two or three thousand tokens;
  *   2. a reading adds up what every group has above the window, and lists the tokens inside; they show the threshold.

@@ -109,8 +109,24 @@ TEST(many_rows) {
     flat_batches(RAFFLE_BF16, 32000, 600);
 }
 
+/* What a token adds to the sums is exact: its tickets are a whole number of units, which the kernels count in 26 bits. */
+cudaError_t units_count(unsigned *wrong, unsigned *seen, float temperature, float top, cudaStream_t stream); /* capacities.cu */
+TEST(units) {
+    NEED_GPU();
+    static const float temperatures[] = {0.01f, 0.3f, 0.8f, 1.0f, 1.7f, 30.0f}, tops[] = {-3.3f, 0.0f, 0.7f, 11.0f, 20.05f};
+    unsigned *count = (unsigned *)gpu_alloc(2 * sizeof *count), found[2];
+    CUDA(cudaMemset(count, 0, 2 * sizeof *count));
+    for (size_t t = 0; t < sizeof temperatures / sizeof *temperatures; ++t)
+        for (size_t i = 0; i < sizeof tops / sizeof *tops; ++i) CUDA(units_count(count, count + 1, temperatures[t], tops[i], NULL));
+    CUDA(cudaMemcpy(found, count, sizeof found, cudaMemcpyDeviceToHost));
+    CHECK_EQ(found[0], 0);
+    CHECK(found[1] > 10000000, "%u tokens", found[1]);
+    CUDA(cudaFree(count));
+}
+
 int main(void) {
     gpu_start("cuda_flat", 150);
+    RUN(units);
     RUN(one_row);
     RUN(short_rows);
     RUN(some_rows);
