@@ -192,13 +192,13 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
             report_expect(a.report, p, logits, &to, a.shown_mass + row * a.groups, a.shown_peak + row * a.groups * PIECES, k);
     }
     if constexpr (type::SUMS) {
-        const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
-        const bool wanted = to.weights && to.pieces && p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
-        if (wanted) to.spread = &k->spread;
-        if (threadIdx.x == 0) {
-            k->may_sum = wanted;
-            k->spread = 0;
+        bool wanted = to.weights && to.pieces;
+        if (wanted) {
+            const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
+            wanted = p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
+            if (threadIdx.x == 0) k->spread = 0;
         }
+        if (threadIdx.x == 0) k->may_sum = wanted;
     }
     if (threadIdx.x == 0) {
         k->valid = valid;

@@ -30,7 +30,6 @@ struct records {
     scale by;       /* of the weights */
     float *peak;    /* [groups], or [groups, PIECES] if pieces */
     uint64_t *mass; /* [groups] */
-    int32_t *spread; /* NULL, or where groups add how flat they are (sums.cuh); in shared memory */
 };
 
 #if CUT_MORE
@@ -86,7 +85,7 @@ template <> struct row_told<1> {
 template <int wanted> struct row_sums {};
 template <> struct row_sums<1> {
     bool may_sum;   /* the rest is known, and sums are wanted of parts that look flat */
-    int32_t spread; /* above 0: the block's part does */
+    int32_t spread; /* above 0: the block's part does; counted of any row that is weighed for filters */
     int part;       /* groups that a block reads */
     uint64_t *sums; /* of the row's first section */
     int32_t *heads;
@@ -262,10 +261,10 @@ template <bool pieces, bool weights, bool also> struct batch {
     }
 };
 
-/* The loop that most logits go through. `also`: weighs each group once more, for `shown`. Returns whether there was a NaN:
+/* The loop that most logits go through. `spread`: NULL, or where groups add how flat they are (sums.cuh). `also`: weighs each group once more, for `shown`. Returns whether there was a NaN:
  * records are then wrong, and done again by groups_redo. */
 template <bool pieces, bool weights, bool also = false, class loads>
-__device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown) {
+__device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown, int32_t *spread = nullptr) {
     enum { GROUPS = loads::GROUPS };
     const bool any = f.g < f.end;
     float all = MINUS_INF;
@@ -296,7 +295,7 @@ __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const 
         }
         all = max_or_nan(all, b.store(to, shown, first, f.end));
     }
-    if (pieces && weights && to.spread && any && (int)threadIdx.x % WARP < last) atomicAdd(to.spread, (int32_t)b.sum.high - SPREAD_FLAT);
+    if (spread && any && (int)threadIdx.x % WARP < last) atomicAdd(spread, (int32_t)b.sum.high - SPREAD_FLAT);
     return all != all;
 }
 
@@ -416,6 +415,7 @@ template <class type> __device__ __forceinline__ bool groups_first(row_job *k, f
     if (to.greedy) return groups_best<type>(f, k);
     if (!to.weights) return groups_weigh<true, false>(f, to, to);
     if (!to.pieces) return groups_weigh<false, true>(f, to, to);
+    if constexpr (type::SUMS) return groups_weigh<true, true>(f, to, to, &static_cast<work<type> *>(k)->spread);
     return groups_weigh<true, true>(f, to, to);
 }
 
