@@ -28,12 +28,14 @@ enum { READ_LIST, READ_KEPT, READ_WEIGHTS, READ_EQUALS };
 __device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.flat && fabsf(best * s.c) < 0x1p12f - 64.0f; }
 
 /* What fast.cuh keeps in shared memory. */
-enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384 };
+enum { SUM_BINS = 512 };
+enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384, NOTED_EACH = 28 };
 struct alignas(16) quick { /* read 16 bytes at a time */
     union {
         float4 pieces4[QUICK_GROUPS]; /* maxima of pieces */
         struct {                      /* wide.cuh, which does not need them */
             union {
+                uint32_t valued[2][SUM_BINS]; /* sums.cuh */
                 uint32_t guess[GUESS_BINS];
                 uint32_t listed[BLOCK_WARPS * LISTED_EACH];
                 uint64_t inside[QUICK_GROUPS];
@@ -45,12 +47,17 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     uint64_t mass[QUICK_GROUPS];    /* tickets of groups, if top-p asks for them */
     uint32_t bins[BINS];
     uint32_t list[QUICK_PIECES];    /* pieces to read */
-    uint32_t order[CANDIDATES];     /* candidates: their logits as integers, and ids */
-    int32_t id[CANDIDATES];
-    uint32_t binned[CANDIDATES];
-    uint32_t sorted[CANDIDATES];
-    int32_t sorted_id[CANDIDATES];
-    uint64_t tickets[CANDIDATES];
+    union {
+        struct {
+            uint32_t order[CANDIDATES]; /* candidates: their logits as integers, and ids */
+            int32_t id[CANDIDATES];
+            uint32_t binned[CANDIDATES];
+            uint32_t sorted[CANDIDATES];
+            int32_t sorted_id[CANDIDATES];
+            uint64_t tickets[CANDIDATES];
+        };
+        uint16_t noted[NOTED_EACH][BLOCK_THREADS]; /* wide.cuh: tokens that each lane has found */
+    };
     uint64_t space[8][BLOCK_WARPS];
     uint64_t rest, amount[2];
     uint32_t list_length, count, low, kept;
@@ -77,7 +84,7 @@ struct edit_space {
 #endif
 
 /* A row and the block's shared memory for it; lives there itself. */
-template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD> {
+template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_sums<type::SUMS> {
     float row_best;   /* the largest logit */
     int state;        /* of the masses */
     scale mass_scale; /* what they were weighed with */

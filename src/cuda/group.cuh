@@ -42,21 +42,23 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
+/* REQUESTED and TOLD: see below. SUMS: blocks leave sums by value of rows that look flat (sums.cuh). */
+
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;
-    enum { BYTES = 4, REQUESTED = 0, TOLD = 0 };
+    enum { BYTES = 4, REQUESTED = 0, TOLD = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
     static constexpr uint32_t MINUS_INFS = 0xfc00fc00u; /* two of them */
-    enum { BYTES = 2, REQUESTED = 0, TOLD = 0 };
+    enum { BYTES = 2, REQUESTED = 0, TOLD = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
     static constexpr uint32_t MINUS_INFS = 0xff80ff80u;
-    enum { BYTES = 2, REQUESTED = 0, TOLD = 0 };
+    enum { BYTES = 2, REQUESTED = 0, TOLD = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
@@ -64,7 +66,7 @@ struct type_bf16 {
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
     static constexpr uint32_t MINUS_INFS = 0;
-    enum { BYTES = stored::BYTES, REQUESTED = 0, TOLD = 0 };
+    enum { BYTES = stored::BYTES, REQUESTED = 0, TOLD = 0, SUMS = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
     }
@@ -75,12 +77,12 @@ template <class stored> struct type_probs {
 /* Logits of calls with a raffle_extra or a raffle_report: what these add is compiled where REQUESTED is 1 only, so that
  * kernels of other calls stay as small as they are. */
 template <class stored> struct requested : stored {
-    enum { REQUESTED = 1, TOLD = 1 };
+    enum { REQUESTED = 1, TOLD = 1, SUMS = 0 };
 };
 
 /* Rows of which it is wanted not only what was drawn, but also out of what: work::told. */
 template <class stored> struct judged : stored {
-    enum { TOLD = 1 };
+    enum { TOLD = 1, SUMS = 0 };
 };
 
 /* ---- reading --------------------------------------------------------------------------------------- */
@@ -292,6 +294,26 @@ __device__ __forceinline__ void lane_read(const device_row &row, int g, int lane
 
 template <class type> __device__ __forceinline__ int64_t lane_id(const device_row &row, int g, int lane, int j) {
     return g * (int64_t)GROUP + lane_token<type>(row.aligned && group_whole(row, g), lane, j);
+}
+
+/* Calls visit(g, x) for groups first, first + 8, ... below `end`, all whole, of a row that is plain. Several are loaded at once, and none
+ * under a condition: behind a call, the assembler does not know that lanes are together, and would wait for a load that may not happen
+ * before it asks for the next. */
+template <class type, class function>
+__device__ __forceinline__ void groups_visit(const device_row &row, int first, int end, function visit) {
+    enum { AT_ONCE = 8 / type::BYTES };
+    for (int g = first; g < end; g += AT_ONCE * BLOCK_WARPS) {
+        lane_raw<type> raw[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+            raw[i] = raw_load<type>(group_at<type>(row, min(g + i * BLOCK_WARPS, end - 1)), true, threadIdx.x % WARP);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            float x[LANE_TOKENS];
+            raw_values(raw[i], x);
+            if (g + i * BLOCK_WARPS < end) visit(g + i * BLOCK_WARPS, x);
+        }
+    }
 }
 
 /* Asks for a group's logits ahead of time. */

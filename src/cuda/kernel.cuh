@@ -42,6 +42,9 @@ struct sample_args {
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
     row_state *state;   /* [rows] 0 between calls */
+    uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
+    int32_t *heads;     /* [rows, sections] */
+    int32_t sections;   /* of a row */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
@@ -189,6 +192,15 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         }
         if (a.has_report)
             report_expect(a.report, p, logits, &to, a.shown_mass + row * a.groups, a.shown_peak + row * a.groups * PIECES, k);
+    }
+    if constexpr (type::SUMS) {
+        bool wanted = to.weights && to.pieces;
+        if (wanted) {
+            const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
+            wanted = p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
+            if (threadIdx.x == 0) k->spread = 0;
+        }
+        if (threadIdx.x == 0) k->may_sum = wanted;
     }
     if (threadIdx.x == 0) {
         k->valid = valid;
@@ -350,6 +362,20 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     return __syncthreads_or(nan);
 }
 
+/* Leaves the sums of a part that looks flat, or says that there are none. */
+template <class type> __device__ __forceinline__ void part_look(const sample_args &a, work<type> &k, bool nan) {
+    const block_part p = part_make(a);
+    if (threadIdx.x == 0) {
+        k.part = a.part;
+        k.sums = a.sums + p.row * a.sections * SUM_BINS;
+        k.heads = a.heads + p.row * a.sections;
+        if (k.spread <= 0 || nan) part_without_sums(k, p.first, p.end);
+    }
+    if (k.spread <= 0 || nan) return;
+    __syncthreads();
+    part_sums(&k, p.first, p.end);
+}
+
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) sample_kernel(const __grid_constant__ sample_args a) {
 #if CUT_MORE
@@ -360,6 +386,9 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
     const bool nan = part_read<type>(a, &k);
+    if constexpr (type::SUMS) {
+        if (k.may_sum) part_look(a, k, nan);
+    }
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
         row_state *state = a.state + p.row;
@@ -402,12 +431,13 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
 /* Blocks per row: so many that no multiprocessor has more to do than another, two or three on each where there is enough for
  * them. One alone does not hide its waits, many get into each other's way at the end, and each costs as much as reading a dozen
  * groups (dev/cuda has the figures that this follows). */
+enum { PARTS_TRIED = 4 * BLOCKS_PER_SM }; /* blocks on a multiprocessor; for more rows than so many on each, a row has one */
 static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
-    enum { EACH = 12, TRIED = 4 * BLOCKS_PER_SM };
+    enum { EACH = 12 };
     const int64_t most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
     int64_t best = 1;
     double least = 1e30;
-    for (int64_t tried = 1; tried <= TRIED; ++tried) { /* blocks on a multiprocessor */
+    for (int64_t tried = 1; tried <= PARTS_TRIED; ++tried) {
         int64_t parts = tried * processors / rows;
         if (parts < 1) continue;
         if (parts > most) parts = most;

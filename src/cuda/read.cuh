@@ -18,6 +18,10 @@
 #include "slot.cuh"
 #endif
 
+/* A part looks flat if the weights of its groups add up to 8 times their largest, in units of 2^26, where groups have the sums of their
+ * lanes. One batch of each warp is asked. */
+enum { SPREAD_FLAT = 8 << (WEIGHT_BITS - 26) };
+
 enum { PREFETCH = 3 }; /* groups that a warp asks for ahead of time where it does not hold loads in flight */
 
 /* Where a row's records go, and how its weights are made. */
@@ -76,6 +80,15 @@ template <> struct row_wish<1> {
 template <int wanted> struct row_told {};
 template <> struct row_told<1> {
     answer told; /* what was drawn */
+};
+/* And of a type that has SUMS. */
+template <int wanted> struct row_sums {};
+template <> struct row_sums<1> {
+    bool may_sum;   /* the rest is known, and sums are wanted of parts that look flat */
+    int32_t spread; /* above 0: the block's part does; counted of any row that is weighed for filters */
+    int part;       /* groups that a block reads */
+    uint64_t *sums; /* of the row's first section */
+    int32_t *heads;
 };
 template <class type> struct work;
 
@@ -248,12 +261,14 @@ template <bool pieces, bool weights, bool also> struct batch {
     }
 };
 
-/* The loop that most logits go through. `also`: weighs each group once more, for `shown`. Returns whether there was a NaN:
+/* The loop that most logits go through. `spread`: NULL, or where groups add how flat they are (sums.cuh). `also`: weighs each group once more, for `shown`. Returns whether there was a NaN:
  * records are then wrong, and done again by groups_redo. */
 template <bool pieces, bool weights, bool also = false, class loads>
-__device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown) {
+__device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown, int32_t *spread = nullptr) {
     enum { GROUPS = loads::GROUPS };
+    const bool any = f.g < f.end;
     float all = MINUS_INF;
+    int last = GROUPS; /* groups in the last batch */
     batch<pieces, weights, also> b;
     for (; f.g + (GROUPS - 1) * BLOCK_WARPS < f.whole; f.advance()) {
         b.start();
@@ -269,6 +284,7 @@ __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const 
     if (f.g < f.end) { /* the last few */
         const int first = f.g;
         b.start();
+        last = (f.end - f.g + BLOCK_WARPS - 1) / BLOCK_WARPS;
 #pragma unroll 1
         for (int i = 0; f.g < f.end; ++i, f.shift()) {
             const bool cut = f.g >= f.whole;
@@ -279,6 +295,7 @@ __device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const 
         }
         all = max_or_nan(all, b.store(to, shown, first, f.end));
     }
+    if (spread && any && (int)threadIdx.x % WARP < last) atomicAdd(spread, (int32_t)b.sum.high - SPREAD_FLAT);
     return all != all;
 }
 
@@ -398,6 +415,7 @@ template <class type> __device__ __forceinline__ bool groups_first(row_job *k, f
     if (to.greedy) return groups_best<type>(f, k);
     if (!to.weights) return groups_weigh<true, false>(f, to, to);
     if (!to.pieces) return groups_weigh<false, true>(f, to, to);
+    if constexpr (type::SUMS) return groups_weigh<true, true>(f, to, to, &static_cast<work<type> *>(k)->spread);
     return groups_weigh<true, true>(f, to, to);
 }
 

@@ -18,6 +18,7 @@ struct device_state {
     int device, processors;
     char name[64];
     sample_function kernel, requested; /* requested: of calls with extras or a report */
+    size_t sections; /* of all rows together, of the call that has most: sums.cuh */
 };
 
 static const char *const dtype_name[] = {"f32", "f16", "bf16"};
@@ -50,13 +51,13 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
 /* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
  *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same | told [rows] of raffle_verify |
  *   of plans with RAFFLE_PLAN_EXTRA: mask, patch [rows, groups * GROUP / 32] | overlay [rows, groups * GROUP] |
- *   state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
-static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample_args *a, verify_args *v) {
+ *   sums [sections, SUM_BINS] u64 | heads [sections] i32 | state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
+static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
     const size_t shown = desc->flags & RAFFLE_PLAN_REPORT ? rows * groups : 0;
     const size_t edited = desc->flags & RAFFLE_PLAN_EXTRA ? rows * groups * GROUP : 0;
-    enum { BLOCKS = 16 };
+    enum { BLOCKS = 18 };
     const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass,
                                   rows * groups * PIECES * sizeof *a->peak,
                                   shown * sizeof *a->shown_mass,
@@ -65,6 +66,8 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
                                   edited / 8,
                                   edited / 8,
                                   edited * sizeof *a->overlay,
+                                  sections * SUM_BINS * sizeof *a->sums,
+                                  sections * sizeof *a->heads,
                                   rows * sizeof *a->state,
                                   rows * sizeof *v->law,
                                   rows * sizeof *v->tickets_t,
@@ -87,15 +90,31 @@ static size_t workspace_carve(const raffle_plan_desc *desc, void *memory, sample
     a->mask = (uint32_t *)block[5];
     a->patch = (uint32_t *)block[6];
     a->overlay = (float *)block[7];
-    a->state = (row_state *)block[8];
-    v->law = (row_law *)block[9];
-    v->tickets_t = (uint64_t *)block[10];
-    v->tickets_s = (uint64_t *)block[11];
-    v->head = (law_head *)block[12];
-    v->left = (left_item *)block[13];
-    v->arrived = (uint32_t *)block[14];
-    v->queue = (left_queue *)block[15];
+    a->sums = (uint64_t *)block[8];
+    a->heads = (int32_t *)block[9];
+    a->state = (row_state *)block[10];
+    v->law = (row_law *)block[11];
+    v->tickets_t = (uint64_t *)block[12];
+    v->tickets_s = (uint64_t *)block[13];
+    v->head = (law_head *)block[14];
+    v->left = (left_item *)block[15];
+    v->arrived = (uint32_t *)block[16];
+    v->queue = (left_queue *)block[17];
     return used;
+}
+
+/* The most sections that the rows of one call can have: how many depends on how many rows share the GPU. */
+static size_t sections_most(const raffle_plan_desc *desc, int processors) {
+    const int32_t groups = (int32_t)((desc->vocab + GROUP - 1) / GROUP);
+    int64_t most = desc->rows_max * sections_of(groups, groups);
+    if (groups > QUICK_GROUPS) return 0;
+    for (int64_t rows = 1; rows <= desc->rows_max && rows <= PARTS_TRIED * processors; ++rows) {
+        int32_t part;
+        parts_grid(rows, groups, groups, processors, &part);
+        const int64_t of_rows = rows * sections_of(groups, part);
+        if (of_rows > most) most = of_rows;
+    }
+    return (size_t)most;
 }
 
 static raffle_status create(raffle_plan *plan, raffle_error *error) {
@@ -125,10 +144,11 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
     state->kernel = kernels[plan->desc.dtype];
     state->requested = sample_requested[plan->desc.dtype];
+    state->sections = plan->desc.input == RAFFLE_PROBS ? 0 : sections_most(&plan->desc, state->processors);
     sample_args unused;
     verify_args unused_too;
     plan->state = state;
-    plan->workspace_bytes = workspace_carve(&plan->desc, NULL, &unused, &unused_too);
+    plan->workspace_bytes = workspace_carve(&plan->desc, state->sections, NULL, &unused, &unused_too);
     return RAFFLE_OK;
 }
 
@@ -146,7 +166,7 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
 static void args_make(sample_args *a, const raffle_plan *plan, const call *call) {
     const raffle_params *p = &call->params;
     verify_args unused;
-    workspace_carve(&plan->desc, call->launch.workspace, a, &unused);
+    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sections, call->launch.workspace, a, &unused);
     a->logits = (const char *)call->logits.data;
     a->rows = call->logits.rows;
     a->row_stride = call->logits.row_stride;
@@ -181,6 +201,7 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
 
 static cudaError_t launch(const device_state *state, sample_function kernel, sample_args *a, cudaStream_t stream) {
     const dim3 grid = parts_grid(a->rows, a->groups, a->extra ? EDIT_GROUPS : a->groups, state->processors, &a->part);
+    a->sections = sections_of(a->groups, a->part);
     void *parameters[] = {a};
     return cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
 }
@@ -236,7 +257,7 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     if (!d->requests) return RAFFLE_OK;
     verify_args a = {};
     sample_args space;
-    workspace_carve(&plan->desc, call->target.launch.workspace, &space, &a);
+    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sections, call->target.launch.workspace, &space, &a);
     a.logits = (const char *)call->target.logits.data;
     a.draft_probs = call->has_probabilities;
     a.draft_data = (const char *)(a.draft_probs ? call->draft_probabilities.data : call->has_logits ? call->draft_logits.data : NULL);

@@ -1,6 +1,7 @@
 /* wide.cuh - finishing a row of which filters leave many tokens: top-p with a wide nucleus, min-p on a flat row.
  *
- * min-p knows its threshold: one more reading adds up what every group keeps, then the draw finds the group. For top-p
+ * min-p knows its threshold: one more reading adds up what every group keeps, then the draw finds the group. For top-p the sums of
+ * sums.cuh tell about where the threshold lies, if the row's blocks have left them. If not,
  *
  *   1. some groups show about where the threshold lies: a window of values that holds two or three thousand tokens;
  *   2. a reading adds up what every group has above the window, and lists the tokens inside; they show the threshold.
@@ -14,7 +15,7 @@
 #ifndef RAFFLE_CUDA_WIDE_CUH
 #define RAFFLE_CUDA_WIDE_CUH
 
-#include "fast.cuh"
+#include "sums.cuh"
 
 /* How the tokens of a group become tickets: (weight >> right) << left, none if `empty`. */
 struct wide_group {
@@ -40,21 +41,11 @@ __device__ __forceinline__ void wide_visit(work<type> &k, float low, function vi
     const int lane = threadIdx.x % WARP, first = threadIdx.x / WARP;
     int g = first;
     if (row_plain(k.row)) {
-        enum { GROUPS = flight<type>::GROUPS };
-        flight<type> f;
-        f.start(k.row.logits, k.row.vocab, first, (int)(k.row.vocab / GROUP));
-        for (; f.g < f.end; f.advance()) {
-#pragma unroll
-            for (int i = 0; i < GROUPS; ++i) {
-                const int now = f.g + i * BLOCK_WARPS;
-                if (now >= f.end) break;
-                float x[LANE_TOKENS];
-                raw_values(f.raw[i], x);
-                f.next(i);
-                if (k.q.peak[now] >= low) visit(now, x);
-            }
-        }
-        g = f.end > first ? first + (f.end - first + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS : first;
+        const int whole = (int)(k.row.vocab / GROUP);
+        groups_visit<type>(k.row, first, whole, [&](int now, const float x[LANE_TOKENS]) {
+            if (k.q.peak[now] >= low) visit(now, x);
+        });
+        if (whole > first) g += (whole - first + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
     }
     for (; g < k.groups; g += BLOCK_WARPS) {
         if (!(k.q.peak[g] >= low)) continue;
@@ -116,7 +107,7 @@ template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &
 /* A range of values (low, high] cut into bins. */
 struct wide_window {
     float low, high, scale;
-    __device__ __forceinline__ int bin(float x) const { return min(BINS - 1, (int)((x - low) * scale)); }
+    __device__ __forceinline__ int bin(float x) const { return max(0, min(BINS - 1, (int)((x - low) * scale))); } /* of logits that change, too */
 };
 __device__ __forceinline__ wide_window wide_window_make(float low, float high) {
     wide_window w = {low, high, __fdividef(BINS, high - low)};
@@ -236,11 +227,23 @@ __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, u
     }
 }
 
+/* Appends tokens of a group to the warp's list, `inside` saying which of the lane's; lists of each warp's own need no atomics. */
+template <class type> __device__ __forceinline__ void wide_note(work<type> &k, int g, uint32_t inside, uint32_t *listed) {
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (uint32_t some = __ballot_sync(ALL_LANES, inside); some; some = __ballot_sync(ALL_LANES, inside)) {
+        const uint32_t slot = *listed + (uint32_t)__popc(some & ((1u << lane) - 1));
+        if (inside && slot < LISTED_EACH)
+            k.q.listed[warp * LISTED_EACH + slot] = (uint32_t)lane_id<type>(k.row, g, lane, __ffs(inside) - 1);
+        inside &= inside - 1;
+        *listed += (uint32_t)__popc(some);
+    }
+}
+
 /* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed, where each
  * warp has a part of its own, [LISTED_EACH] ids; q.lists tells how many, or more. Returns the tickets above. */
 template <class type> __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window) {
     quick &q = k.q;
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int lane = threadIdx.x % WARP;
     uint64_t above = 0;
     uint32_t listed = 0; /* by the warp */
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
@@ -269,15 +272,9 @@ template <class type> __device__ __forceinline__ uint64_t wide_list(work<type> &
             q.mass[g] = sum;
             above += sum;
         }
-        for (uint32_t some = __ballot_sync(ALL_LANES, inside); some; some = __ballot_sync(ALL_LANES, inside)) {
-            const uint32_t slot = listed + (uint32_t)__popc(some & ((1u << lane) - 1));
-            if (inside && slot < LISTED_EACH)
-                q.listed[warp * LISTED_EACH + slot] = (uint32_t)lane_id<type>(k.row, g, lane, __ffs(inside) - 1);
-            inside &= inside - 1;
-            listed += (uint32_t)__popc(some);
-        }
+        wide_note(k, g, inside, &listed);
     });
-    if (lane == 0) q.lists[warp] = listed;
+    if (lane == 0) q.lists[threadIdx.x / WARP] = listed;
     return fast_sum(above, q.space[6]);
 }
 
@@ -400,25 +397,38 @@ __device__ __forceinline__ float wide_threshold(quick &q, uint32_t count, uint32
     return float_of_order(q.low);
 }
 
+/* Calls visit(id, x) for the listed tokens; a warp's lanes take those that it has listed. Of a plain row several are loaded at once,
+ * without conditions, so that one does not wait for the other. */
+template <class type, class function> __device__ __forceinline__ void wide_listed_visit(work<type> &k, function visit) {
+    enum { AT_ONCE = 4 };
+    const int count = (int)k.q.lists[threadIdx.x / WARP];
+    const uint32_t *const ids = k.q.listed + threadIdx.x / WARP * LISTED_EACH;
+    const bool plain = row_plain(k.row);
+#pragma unroll 1
+    for (int i = threadIdx.x % WARP; i < count; i += AT_ONCE * WARP) {
+        uint32_t id[AT_ONCE];
+        float x[AT_ONCE];
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            id[n] = ids[min(i + n * WARP, count - 1)];
+            x[n] = plain ? type::one(k.row.logits + (int64_t)id[n] * type::BYTES) : token_read_inline<type>(k.row, id[n]);
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n)
+            if (i + n * WARP < count) visit(id[n], x[n]);
+    }
+}
+
 /* Finds the threshold among the listed tokens and adds what stays of them to q.mass; gives the mass of all that stays. False
  * if it is not among them, with where to look instead: NaN if that is not known. */
 template <class type>
 __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, const wide_window window, uint64_t above, uint64_t target,
                                           float *threshold, uint64_t *total) {
-    enum { OWN = LISTED_EACH / WARP }; /* a warp's lanes take the tokens that it has listed */
     quick &q = k.q;
-    const uint32_t *const own = q.listed + threadIdx.x / WARP * LISTED_EACH + threadIdx.x % WARP;
-    const uint32_t listed = q.lists[threadIdx.x / WARP];
-    float x[OWN];
     if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i)
-        x[i] = threadIdx.x % WARP + i * WARP < listed ? token_read_inline<type>(k.row, own[i * WARP]) : MINUS_INF;
     if (threadIdx.x == 0) q.count = 0;
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < OWN; ++i)
-        if (x[i] > window.low) wide_add(q, window.bin(x[i]), wide_tickets(q, s, own[i * WARP] / GROUP, x[i]));
+    wide_listed_visit(k, [&](uint32_t id, float x) { wide_add(q, window.bin(x), wide_tickets(q, s, (int)(id / GROUP), x)); });
     __syncthreads();
     int bin;
     uint64_t above_bin, inside;
@@ -429,32 +439,30 @@ __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, co
         return false;
     }
     uint32_t least = 0xffffffffu, most = 0;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-        if (!(x[i] > window.low) || window.bin(x[i]) != bin) continue;
-        least = min(least, order_of(x[i]));
-        most = max(most, order_of(x[i]));
+    wide_listed_visit(k, [&](uint32_t id, float x) {
+        if (window.bin(x) != bin) return;
+        least = min(least, order_of(x));
+        most = max(most, order_of(x));
         const uint32_t slot = atomicAdd(&q.count, 1u);
-        if (slot >= CANDIDATES) continue;
-        q.order[slot] = order_of(x[i]);
-        q.id[slot] = (int32_t)own[i * WARP];
-    }
+        if (slot >= CANDIDATES) return;
+        q.order[slot] = order_of(x);
+        q.id[slot] = (int32_t)id;
+    });
     fast_range(&least, &most, q.space[6]);
     const uint32_t count = q.count;
     if (least != most && count > CANDIDATES) {
         *threshold = __int_as_float(0x7fffffff);
         return false;
     }
-    *threshold = wide_threshold(q, count, least, most, s, above_bin, target);
+    const float low = wide_threshold(q, count, least, most, s, above_bin, target);
     uint64_t kept = 0;
-#pragma unroll
-    for (int i = 0; i < OWN; ++i) {
-        if (!(x[i] >= *threshold)) continue;
-        const int g = (int)(own[i * WARP] / GROUP);
-        const uint64_t held = wide_tickets(q, s, g, x[i]);
+    wide_listed_visit(k, [&](uint32_t id, float x) {
+        if (!(x >= low)) return;
+        const uint64_t held = wide_tickets(q, s, (int)(id / GROUP), x);
         kept += held;
-        atomicAdd((unsigned long long *)q.mass + g, (unsigned long long)held);
-    }
+        atomicAdd((unsigned long long *)q.mass + id / GROUP, (unsigned long long)held);
+    });
+    *threshold = low;
     *total = above + fast_sum(kept, q.space[3]);
     return true;
 }
@@ -485,6 +493,147 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
     return true;
 }
 
+/* ---- top-p, by sums that the row's blocks have left (sums.cuh) ---------------------------------------- */
+
+/* The tickets of the i-th section's tokens down to `down` values below the row's largest. q.list holds how far the section is below. */
+template <class type> __device__ __forceinline__ uint64_t section_sum(const work<type> &k, int i, int down) {
+    const int below = (int)k.q.list[i], own = down - below * SUM_STEPS;
+    const uint64_t sum = __ldcg(k.sums + (int64_t)i * SUM_BINS + max(own, 0)) >> min(below, 63);
+    return own < 0 ? 0 : sum;
+}
+
+/* Whether all sections have sums, and all groups' tickets are whole; how far each section is below goes to q.list. */
+template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int sections) {
+    quick &q = k.q;
+    bool none = sections > SECTIONS_MAX;
+    if (!none && (int)threadIdx.x < sections) {
+        const int2 groups = section_at(k.groups, k.part, (int)threadIdx.x);
+        const int32_t exponent = groups.x < groups.y ? __ldcg(k.heads + threadIdx.x) : SECTION_NONE;
+        none = groups.x < groups.y && exponent == SECTION_NONE;
+        q.list[threadIdx.x] = groups.x < groups.y ? (uint32_t)(s.exponent - exponent) : SUM_BINS; /* no sum reaches so far */
+    }
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS)
+        none |= q.peak[g] > MINUS_INF && s.exponent - ref_make_near(s.by, q.peak[g]).exponent > TICKET_BITS;
+    return !__syncthreads_or(none);
+}
+
+/* The first of `count` values, `step` apart, down to which the sums of all sections reach the target: -1 if none does. Sums go
+ * to q.tickets. */
+template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int sections, int first, int step, int count, uint64_t target) {
+    enum { AT_ONCE = 8 };
+    quick &q = k.q;
+    const int lanes = BLOCK_THREADS / count, own = (int)threadIdx.x / lanes;
+    uint64_t sum = 0;
+    for (int i = (int)threadIdx.x % lanes; i < sections; i += AT_ONCE * lanes) {
+        uint64_t some[AT_ONCE];
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) some[n] = section_sum(k, min(i + n * lanes, sections - 1), first + own * step);
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) sum += i + n * lanes < sections ? some[n] : 0;
+    }
+    for (int by = lanes / 2; by; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
+    if (threadIdx.x % lanes == 0) q.tickets[own] = sum;
+    __syncthreads();
+    int at = 0;
+    while (at < count && q.tickets[at] < target) ++at;
+    return at < count ? at : -1;
+}
+
+/* Lists the tokens of one value. Each lane notes its own, as (the warp's how-manieth group, which of the lane's tokens): no lane waits for
+ * another. Then lanes bring them together. */
+template <class type> __device__ __forceinline__ void wide_list_value(work<type> &k, float low, float c, uint32_t value) {
+    static_assert(QUICK_GROUPS / BLOCK_WARPS * LANE_TOKENS <= 1 << 16, "16 bits for a note");
+    quick &q = k.q;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    uint32_t notes = 0;
+    wide_visit(k, low, [&](int g, const float x[LANE_TOKENS]) {
+        uint32_t inside = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (value_of(x[j], c) == value) inside |= 1u << j;
+        for (; inside; inside &= inside - 1, ++notes)
+            if (notes < NOTED_EACH) q.noted[notes][threadIdx.x] = (uint16_t)(g / BLOCK_WARPS * LANE_TOKENS + __ffs(inside) - 1);
+    });
+    const bool all = __all_sync(ALL_LANES, notes <= NOTED_EACH);
+    const uint32_t through = warp_through(notes), count = __shfl_sync(ALL_LANES, through, WARP - 1);
+    uint32_t *const to = q.listed + warp * LISTED_EACH + through - notes;
+    if (all && count <= LISTED_EACH)
+        for (uint32_t i = 0; i < notes; ++i) {
+            const int note = q.noted[i][threadIdx.x], g = note / LANE_TOKENS * BLOCK_WARPS + warp;
+            to[i] = (uint32_t)lane_id<type>(k.row, g, lane, note % LANE_TOKENS);
+        }
+    if (lane == 0) q.lists[warp] = all ? count : LISTED_EACH + 1;
+    __syncthreads();
+}
+
+/* Given what the listed tokens of each group keep in q.mass, and what every section has above them, makes q.mass such that wide_draw finds
+ * the token: only the groups of the section that holds the ticket are weighed, others are told by one sum. */
+template <class type>
+__device__ __forceinline__ void sums_to_groups(work<type> &k, const fast_scale &s, int sections, int down, uint32_t value, uint64_t total) {
+    quick &q = k.q;
+    const int lane = threadIdx.x % WARP;
+    const int2 own_groups = section_at(k.groups, k.part, min((int)threadIdx.x, sections - 1));
+    uint64_t own = 0;
+    if ((int)threadIdx.x < sections) {
+        own = section_sum(k, (int)threadIdx.x, down - 1);
+        for (int g = own_groups.x; g < own_groups.y; ++g) own += q.mass[g];
+    }
+    if (threadIdx.x == 0) q.group = 0; /* logits that change under the kernel may leave a ticket without a holder */
+    __syncthreads();
+    uint64_t unused;
+    const uint64_t ticket = mul_high(k.bits, total);
+    const uint64_t before = fast_before(own, q.space[4], &unused);
+    if (ticket >= before && ticket - before < own) q.group = (int)threadIdx.x;
+    __syncthreads();
+    const int held = q.group;
+    if ((int)threadIdx.x < sections && (int)threadIdx.x != held)
+        for (int g = own_groups.x; g < own_groups.y; ++g) q.mass[g] = g == own_groups.x ? own : 0;
+    const int2 groups = section_at(k.groups, k.part, held);
+    section_visit(k, groups.x, groups.y, [&](int g, const float x[LANE_TOKENS]) {
+        const wide_group w = wide_group_make(s, q.peak[g]);
+        uint64_t sum = 0;
+        if (w.empty) return;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) sum += (int32_t)value_of(x[j], s.by.c) > (int32_t)value ? wide_weight(w, x[j]) : 0;
+        sum = group_sum(sum) << w.left;
+        if (lane == 0) q.mass[g] += sum;
+    });
+    __syncthreads();
+}
+
+/* Finds the threshold and makes q.mass ready for the draw. False if there are no sums or they do not reach it; q.mass is then as it was. */
+template <class type>
+__device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, float *threshold, uint64_t *total) {
+    enum { FIRST = SUM_BINS / SUM_STEPS };
+    quick &q = k.q;
+    if (!k.may_sum) return false;
+    const int sections = sections_of(k.groups, k.part);
+    if (!sums_hold(k, s, sections)) return false;
+    const int octave = sums_reach(k, sections, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
+    if (octave < 0) return false;
+    uint64_t above = octave ? q.tickets[octave - 1] : 0;
+    __syncthreads();
+    const int step = sums_reach(k, sections, octave * SUM_STEPS, 1, SUM_STEPS, target);
+    if (step > 0) above = q.tickets[step - 1];
+    __syncthreads(); /* notes take the place of these sums */
+    const int down = octave * SUM_STEPS + step;
+    const uint32_t value = value_most(s.exponent) - (uint32_t)down;
+    const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
+    const wide_window window = wide_window_make(middle - 0.55f * one, middle + 0.55f * one);
+    wide_list_value(k, window.low, s.by.c, value);
+    if (!wide_listed(q)) return false;
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
+    if (!wide_pick(k, s, window, above, target, threshold, total)) {
+        __syncthreads();
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = fast_tickets(s, q.peak[g], __ldcg(k.to.mass + g));
+        __syncthreads();
+        return false;
+    }
+    __syncthreads();
+    sums_to_groups(k, s, sections, down, value, *total);
+    return true;
+}
+
 /* A row that fast_filtered has given up: its maxima are in shared memory, and for top-p its groups' tickets. Leaves q.token;
  * false if this cannot finish it either. */
 template <class type> static __device__ __noinline__ bool wide_finish(work<type> *shared_k, float best) {
@@ -507,6 +656,13 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g]; /* tickets already */
     mass = fast_sum(mass, q.space[2]);
     const uint64_t target = share_of(k.params.top_p, mass);
+    if constexpr (type::SUMS) {
+        if (wide_by_sums(k, s, target, &threshold, &total)) {
+            wide_draw(k, s, threshold, total);
+            return true;
+        }
+        __syncthreads();
+    }
     wide_guessed guess;
     if (!wide_guess(k, s, target, mass, &guess)) return false;
     bool done = false;

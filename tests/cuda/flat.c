@@ -1,0 +1,135 @@
+/* flat.c - top-p on rows of which many tokens stay: flat ones, which blocks sum up by value (src/cuda/sums.cuh), ones that only look so,
+ * and ones that are flat in some of their parts only. In batches of several sizes, because these decide how large parts are. */
+#include <math.h>
+
+#include "match.h"
+
+enum { BELL, NARROW, EVEN, SLOPED, STAIRS, COARSE, HOLES, EMPTY_GROUPS, NEARLY_ALL, PEAKS, HALF_FLAT, FLAT_KINDS };
+static const char *const flat_names[FLAT_KINDS] = {"bell",  "narrow bell",  "even",         "sloped", "stairs",   "coarse",
+                                                   "holes", "empty groups", "nearly equal", "peaks",  "half flat"};
+
+/* About a bell of standard deviation 1. */
+static float bell(uint64_t *state) {
+    float sum = 0.0f;
+    for (int i = 0; i < 6; ++i) {
+        *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+        sum += (float)(*state >> 40) * 0x1p-24f - 0.5f;
+    }
+    return sum * 1.41421356f;
+}
+
+static float flat_logit(int kind, int64_t i, int64_t vocab, uint64_t *state) {
+    const float x = bell(state);
+    const int64_t g = i / 256, groups = vocab / 256 + 1;
+    switch (kind) {
+    case NARROW: return 0.3f * x;
+    case EVEN: return (float)(i * 7919 % 4099) * 0x1p-10f; /* 0 to 4 */
+    case SLOPED: return x + 6.0f * (float)g / (float)groups; /* sections have other exponents, */
+    case STAIRS: return x - 1.5f * (float)(g % 9);           /* and some groups are so low that tickets are cut */
+    case COARSE: return floorf(4.0f * x) * 0.25f;
+    case HOLES: return i % 2 ? -INFINITY : x;
+    case EMPTY_GROUPS: return g % 5 == 3 ? -INFINITY : x;
+    case NEARLY_ALL: return i % 1000 ? 1.0f : 1.0f + 0.25f * x;
+    case PEAKS: return i % 997 ? x : x + 4.0f;
+    case HALF_FLAT: return i < vocab / 2 ? x : 3.0f * x - 4.0f;
+    default: return x;
+    }
+}
+
+static void flat_fill(void *given, int member, int members) {
+    match *m = (match *)given;
+    for (int64_t row = member; row < m->rows; row += members) {
+        uint64_t state = m->row_seed[row];
+        const int kind = (int)(state % FLAT_KINDS);
+        for (int64_t i = 0; i < m->vocab; ++i)
+            vector_store(match_row(m, row), m->dtype, i, float_bits(flat_logit(kind, i, m->vocab, &state)));
+    }
+}
+
+/* Draws from the rows several times: every share of the mass and temperature meets every kind. */
+static void flat_rounds(match *m, test_random *r) {
+    static const float shares[] = {0.9f, 0.02f, 0.5f, 0.99f, 0.9999f, 0x1.fffffep-1f}, temperatures[] = {0.8f, 1.0f, 2.5f, 0.4f};
+    const uint64_t rounds = gpu_quick() ? 2 : 12;
+    for (uint64_t round = 0; round < rounds && !match_hopeless(); ++round) {
+        for (int64_t i = 0; i < m->rows; ++i) {
+            const uint64_t turn = (uint64_t)i / FLAT_KINDS + round;
+            m->control->temperature[i] = temperatures[turn % 4];
+            m->control->top_p[i] = shares[(turn + turn / 4) % 6];
+            m->control->seed[i] = 77 + (uint64_t)i;
+            m->control->position[i] = round;
+        }
+        match_run_gpu(m);
+        match_run_cpu(m);
+        match_check(m, 0, m->rows, "flat");
+        if (round == 0) match_check_oracle(m, m->vocab < 40000 ? 4 : 1, r);
+    }
+}
+
+/* Batches of `rows` rows, one behind the other, until every kind was there. */
+static void flat_batches(int dtype, int64_t vocab, int64_t rows) {
+    test_random r = {(uint64_t)(vocab + rows)};
+    match *m = match_make(dtype, vocab, rows);
+    m->has = HAS_TEMPERATURE | HAS_TOP_P | HAS_FLAGS;
+    for (int64_t first = 0; first < FLAT_KINDS && !match_hopeless(); first += rows) {
+        match_layout(m, rows, (vocab + 7) / 8 * 8, 0, 0);
+        for (int64_t i = 0; i < rows; ++i) {
+            m->row_seed[i] = (uint64_t)(FLAT_KINDS * (977 * i + 1) + (first + i) % FLAT_KINDS);
+            m->kind[i] = flat_names[m->row_seed[i] % FLAT_KINDS];
+        }
+        crew_run(flat_fill, m);
+        match_send_rows(m);
+        flat_rounds(m, &r);
+    }
+    match_check_space(m, "flat");
+    match_free(m);
+}
+
+/* Parts of 8 groups, of some dozens, and of hundreds. */
+TEST(one_row) {
+    NEED_GPU();
+    flat_batches(RAFFLE_BF16, 128256, 1);
+    if (!gpu_quick()) flat_batches(RAFFLE_F32, 262144, 1);
+}
+TEST(short_rows) {
+    NEED_GPU();
+    flat_batches(RAFFLE_F32, 9001, 11);
+    flat_batches(RAFFLE_F16, 32000, 3);
+    flat_batches(RAFFLE_BF16, 4097, 40);
+}
+TEST(some_rows) {
+    NEED_GPU();
+    flat_batches(RAFFLE_BF16, 151936, gpu_quick() ? 11 : 32);
+    if (!gpu_quick()) flat_batches(RAFFLE_F16, 128256, 22);
+}
+TEST(many_rows) {
+    NEED_GPU();
+    if (gpu_quick()) SKIP("RAFFLE_TEST_QUICK: few rows only");
+    flat_batches(RAFFLE_BF16, 128256, 140);
+    flat_batches(RAFFLE_F32, 128256, 143);
+    flat_batches(RAFFLE_BF16, 32000, 600);
+}
+
+/* What a token adds to the sums is exact: its tickets are a whole number of units, which the kernels count in 26 bits. */
+cudaError_t units_count(unsigned *wrong, unsigned *seen, float temperature, float top, cudaStream_t stream); /* capacities.cu */
+TEST(units) {
+    NEED_GPU();
+    static const float temperatures[] = {0.01f, 0.3f, 0.8f, 1.0f, 1.7f, 30.0f}, tops[] = {-3.3f, 0.0f, 0.7f, 11.0f, 20.05f};
+    unsigned *count = (unsigned *)gpu_alloc(2 * sizeof *count), found[2];
+    CUDA(cudaMemset(count, 0, 2 * sizeof *count));
+    for (size_t t = 0; t < sizeof temperatures / sizeof *temperatures; ++t)
+        for (size_t i = 0; i < sizeof tops / sizeof *tops; ++i) CUDA(units_count(count, count + 1, temperatures[t], tops[i], NULL));
+    CUDA(cudaMemcpy(found, count, sizeof found, cudaMemcpyDeviceToHost));
+    CHECK_EQ(found[0], 0);
+    CHECK(found[1] > 10000000, "%u tokens", found[1]);
+    CUDA(cudaFree(count));
+}
+
+int main(void) {
+    gpu_start("cuda_flat", 150);
+    RUN(units);
+    RUN(one_row);
+    RUN(short_rows);
+    RUN(some_rows);
+    RUN(many_rows);
+    return test_report("cuda_flat");
+}
