@@ -81,6 +81,19 @@ __device__ __forceinline__ uint64_t count_arrived(uint64_t *counter, uint64_t mo
 #endif
 }
 
+/* A kernel that is launched behind this one may start when all blocks of this have come here or ended; it waits for their end itself,
+ * at dependence_wait. Without such a launch neither does anything. */
+__device__ __forceinline__ void dependents_start() {
+#if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE)
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void dependence_wait() {
+#if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE)
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
 /* blockIdx, and gridDim.y as w. Read anew at each call: a compiler that knew them would keep them in registers. */
 __device__ __forceinline__ uint4 block_place() {
     uint4 at;
