@@ -78,7 +78,8 @@ struct verify_args {
     int64_t rows, row_stride, draft_rows, draft_stride, vocab, requests, each;
     int32_t groups, method;
     int32_t part; /* kernels of requested calls: groups of a row that a block of the first kernel reads; */
-    row_parts large, small; /* others: of the first rows, and of all behind them */
+    row_parts large, small; /* others: of the first rows, and of all behind them; */
+    uint32_t ahead;         /* blocks of the small ones that come before the large */
     bool alone;   /* there is no second kernel: nothing can be recovered, and offsets cannot be wrong */
     param_arrays target, draft;
     const uint64_t *seed, *position;
@@ -150,10 +151,12 @@ __device__ __forceinline__ block_part part_make(const verify_args &) {
 __device__ __forceinline__ bool part_find(const verify_args &a) {
     volatile block_part &p = part_now();
     if (threadIdx.x == 0) {
-        const uint32_t block = blockIdx.x, large = (uint32_t)(a.large.rows * a.large.parts);
-        const row_parts by = block < large ? a.large : a.small;
-        const uint32_t at = block < large ? block : block - large, row = at / (uint32_t)by.parts;
-        p.row = (block < large ? 0 : a.large.rows) + row;
+        const uint32_t large = (uint32_t)(a.large.rows * a.large.parts);
+        const uint32_t block = blockIdx.x - a.ahead; /* of the large, if it is one */
+        const bool is_large = block < large;
+        const row_parts by = is_large ? a.large : a.small;
+        const uint32_t at = is_large ? block : blockIdx.x < large ? blockIdx.x : blockIdx.x - large, row = at / (uint32_t)by.parts;
+        p.row = (is_large ? 0 : a.large.rows) + row;
         const int first = (int)(at - row * (uint32_t)by.parts) * by.part;
         p.first = first;
         p.end = min(first + by.part, a.groups);

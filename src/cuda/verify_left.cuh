@@ -375,10 +375,19 @@ template <class type, class draft> __device__ __forceinline__ ulonglong2 pair_ti
     return both;
 }
 
+/* The odds of a position; of all but block verification they are known to be short, which saves most of the arithmetic. */
+template <bool block> __device__ __forceinline__ odds odds_of(const left_job &k) {
+    if (block) return k.p.by;
+    const odds by = {wide_of(k.p.by.up.word[0]), wide_of(k.p.by.down.word[0])};
+    return by;
+}
+
 /* The token that replaces a rejected draft, where what is left over is known: the one that holds a random number of it. By all threads. */
-template <class type, class draft> static __device__ __noinline__ int32_t recover(left_job *job, const left_item *item, philox_pair bits) {
+template <class type, class draft, bool block>
+static __device__ __noinline__ int32_t recover(left_job *job, const left_item *item, philox_pair bits) {
     __builtin_assume(__isShared(job));
     left_job &k = *job;
+    const odds by = odds_of<block>(k);
     const int first = (int)((int64_t)k.groups * threadIdx.x / BLOCK_THREADS);
     const int end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
     const position_pair &p = k.p;
@@ -397,14 +406,14 @@ template <class type, class draft> static __device__ __noinline__ int32_t recove
         k.rest = wide_of(0);
     }
     ulonglong2 all, lower = pair_before(t, s, k.of_warp[0], &all);
-    const wide total = odds_sum(p.by, total_t, total_s);
+    const wide total = odds_sum(by, total_t, total_s);
     if (wide_is_zero(total)) return k.target.token;
-    wide number = wide_share(total, bits.high, bits.low), before = odds_sum(p.by, lower.x, lower.y);
-    if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) {
+    wide number = wide_share(total, bits.high, bits.low), before = odds_sum(by, lower.x, lower.y);
+    if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(by, t, s))) {
         wide rest = wide_subtract(number, before);
         int g = first;
         for (; g < end - 1; ++g) {
-            const wide held = odds_sum(p.by, __ldcg(k.mass + g), left_s(k, g));
+            const wide held = odds_sum(by, __ldcg(k.mass + g), left_s(k, g));
             if (wide_less(rest, held)) break;
             rest = wide_subtract(rest, held);
         }
@@ -416,15 +425,15 @@ template <class type, class draft> static __device__ __noinline__ int32_t recove
     number = k.rest;
     const ulonglong2 held = pair_tickets<type, draft>(k, g);
     const int32_t id = g * GROUP + (int)threadIdx.x;
-    bool left = odds_left(p.by, held.x, held.y);
+    bool left = odds_left(by, held.x, held.y);
     for (int i = 0; k.tokens && i < k.w.count; ++i) {
         if (p.draft >= 0 ? id == k.own.token : follows(k.w.parent, i, p.node) && k.w.token[i] == id) left = false;
     }
     t = left ? held.x : 0;
     s = left ? held.y : 0;
     lower = pair_before(t, s, k.of_warp[0], &all);
-    before = odds_sum(p.by, lower.x, lower.y);
-    if (left && !wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) k.token = id;
+    before = odds_sum(by, lower.x, lower.y);
+    if (left && !wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(by, t, s))) k.token = id;
     __syncthreads();
     return k.token;
 }
@@ -495,7 +504,7 @@ __device__ __forceinline__ void request_end(const verify_args &a, left_item *fir
     if (length != k->item.before) job_find<type, draft>(a, item, k);
     philox_pair bits = philox_step(k->w.seed, k->w.position, STREAM_RECOVER, (uint32_t)k->item.depth);
     if (a.recover_bits) bits.low = a.recover_bits[2 * k->w.request], bits.high = a.recover_bits[2 * k->w.request + 1];
-    const int32_t token = recover<type, draft>(k, item, bits);
+    const int32_t token = k->item.weight ? recover<type, draft, true>(k, item, bits) : recover<type, draft, false>(k, item, bits);
     if (threadIdx.x >= WARP) return;
     if (k->item.weight) emit_drafts(a, k->w, length - 1, length); /* else the walk has */
     emit_last(a, k->w, k->item.depth, token, k->item.node + 1, k->item.flags);
@@ -598,6 +607,7 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     if (CUT_MORE) return grid;
     a->large = row_parts_make(rows, groups, grid.x);
     a->small = row_parts_make(0, groups, 1);
+    a->ahead = 0;
     const int64_t rounds_now = (rows * grid.x + slots - 1) / slots;
     int64_t least = rounds_now > 1 ? rounds_now * (a->large.part + EACH) : 0;
     for (int64_t parts = 1; parts <= TRIED && parts <= groups; ++parts) {

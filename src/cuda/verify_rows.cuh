@@ -249,7 +249,8 @@ template <class type> __device__ __forceinline__ closing verify_part(const verif
         if (counted_by_request(a, k, p.row)) {
             closes = greedy_arrive(a, k, p, nan);
         } else {
-            last = row_arrive(state, &k, p.end - p.first, nan);
+            if (p.first == 0 && p.end == a.groups && !k.to.greedy) last = true, k.nan = nan; /* nobody else to wait for */
+            else last = row_arrive(state, &k, p.end - p.first, nan);
             if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
                 const row_law made = law_short(k, state, p.row >= a.rows && a.draft_probs);
                 law_leave(a, p.row, state, made);
@@ -282,7 +283,6 @@ template <class type> __device__ __forceinline__ closing verify_part(const verif
 template <class type> __device__ __forceinline__ void part_verify(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
     if (verify_part<type>(a, k, law, last, closes) == CLOSES_NOT) return;
     const row_home at = k.home;
-    __syncthreads(); /* what is in k makes room */
     request_close(a, at.request, at.first, (int)at.count, closes == CLOSES_GREEDY, (walk_stage *)(void *)&k);
 }
 
