@@ -595,6 +595,17 @@ template <class type> __device__ __forceinline__ void fast_shown(work<type> &k, 
     if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : mass;
 }
 
+/* Answers what a row is asked for that has been cut: a token's tickets are its own affair then. */
+template <class type> __device__ __forceinline__ void fast_answer(work<type> &k, const fast_scale &s) {
+    const int32_t asked = k.ask.token;
+    if (threadIdx.x || !(k.told.threshold > -FLT_MAX)) return;
+    k.ask.done = true;
+    if (asked < 0) return;
+    const float x = token_read_inline<type>(k.row, asked), m = k.q.peak[asked / GROUP];
+    const ref f = ref_make_near(s.by, m);
+    *k.ask.tickets = x >= k.told.threshold ? fast_tickets(s, m, v_round(v_weight(x, &f, 0))) : 0;
+}
+
 /* Filters with few survivors. False, with nothing decided, if there are too many. */
 template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &k, float *row_best, int32_t *token) {
     quick &q = k.q;
@@ -673,6 +684,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     }
     if constexpr (type::REQUESTED)
         if (threadIdx.x == 0) k.listed = true;
+    if constexpr (type::ASKED) fast_answer(k, s);
     return true;
 }
 

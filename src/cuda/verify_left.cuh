@@ -28,6 +28,7 @@ struct left_job {
     bool target_near, own_near; /* groups that have tickets are weighed by PLAIN references */
     bool target_sure, own_sure; /* and their records say how many */
     bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
+    philox_pair bits;           /* by which a token is recovered */
     float ratio;                /* what a ticket of the draft takes, in tickets of the target */
     block_space block;
     uint64_t of_warp[2][2][BLOCK_WARPS]; /* for two sums of pairs */
@@ -384,7 +385,7 @@ template <bool block> __device__ __forceinline__ odds odds_of(const left_job &k)
 
 /* The token that replaces a rejected draft, where what is left over is known: the one that holds a random number of it. By all threads. */
 template <class type, class draft, bool block>
-static __device__ __noinline__ int32_t recover(left_job *job, const left_item *item, philox_pair bits) {
+static __device__ __noinline__ int32_t recover(left_job *job, const left_item *item) {
     __builtin_assume(__isShared(job));
     left_job &k = *job;
     const odds by = odds_of<block>(k);
@@ -392,13 +393,15 @@ static __device__ __noinline__ int32_t recover(left_job *job, const left_item *i
     const int end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
     const position_pair &p = k.p;
     const uint64_t total_t = __ldcg(&item->total_t), total_s = __ldcg(&item->total_s);
-    uint64_t t = 0, s = 0;
+    /* The first two groups at once, which are all that most rows have for a thread. */
+    const uint64_t first_t = first < end ? __ldcg(k.mass + first) : 0, first_s = first < end ? left_s(k, first) : 0;
+    uint64_t t = first + 1 < end ? __ldcg(k.mass + first + 1) : 0, s = first + 1 < end ? left_s(k, first + 1) : 0;
+    t += first_t;
+    s += first_s;
 #pragma unroll 1
-    for (int g = first; g < end; g += 2) { /* two at a time: loads wait for each other's sums otherwise */
-        const bool two = g + 1 < end;
-        const uint64_t more_t = two ? __ldcg(k.mass + g + 1) : 0, more_s = two ? left_s(k, g + 1) : 0;
-        t += __ldcg(k.mass + g) + more_t;
-        s += left_s(k, g) + more_s;
+    for (int g = first + 2; g < end; ++g) {
+        t += __ldcg(k.mass + g);
+        s += left_s(k, g);
     }
     if (threadIdx.x == 0) { /* logits that change under the kernel may leave a number without a holder */
         k.token = RULE_NO_TOKEN;
@@ -408,12 +411,12 @@ static __device__ __noinline__ int32_t recover(left_job *job, const left_item *i
     ulonglong2 all, lower = pair_before(t, s, k.of_warp[0], &all);
     const wide total = odds_sum(by, total_t, total_s);
     if (wide_is_zero(total)) return k.target.token;
-    wide number = wide_share(total, bits.high, bits.low), before = odds_sum(by, lower.x, lower.y);
+    wide number = wide_share(total, k.bits.high, k.bits.low), before = odds_sum(by, lower.x, lower.y);
     if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(by, t, s))) {
         wide rest = wide_subtract(number, before);
         int g = first;
         for (; g < end - 1; ++g) {
-            const wide held = odds_sum(by, __ldcg(k.mass + g), left_s(k, g));
+            const wide held = g == first ? odds_sum(by, first_t, first_s) : odds_sum(by, __ldcg(k.mass + g), left_s(k, g));
             if (wide_less(rest, held)) break;
             rest = wide_subtract(rest, held);
         }
@@ -486,6 +489,10 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         const bool kept = a.groups <= PEAKS_MAX;
         k->target_sure = kept && k->target_near && k->target.whole && !k->target.pieces;
         k->own_sure = kept && k->own_near && k->own.whole && !k->own.pieces;
+    } else if (threadIdx.x == 3 * WARP) {
+        philox_pair bits = philox_step(k->w.seed, k->w.position, STREAM_RECOVER, (uint32_t)k->item.depth);
+        if (a.recover_bits) bits.low = a.recover_bits[2 * k->w.request], bits.high = a.recover_bits[2 * k->w.request + 1];
+        k->bits = bits;
     }
     __syncthreads();
 }
@@ -502,9 +509,7 @@ __device__ __forceinline__ void request_end(const verify_args &a, left_item *fir
     }
     left_item *item = first + length;
     if (length != k->item.before) job_find<type, draft>(a, item, k);
-    philox_pair bits = philox_step(k->w.seed, k->w.position, STREAM_RECOVER, (uint32_t)k->item.depth);
-    if (a.recover_bits) bits.low = a.recover_bits[2 * k->w.request], bits.high = a.recover_bits[2 * k->w.request + 1];
-    const int32_t token = k->item.weight ? recover<type, draft, true>(k, item, bits) : recover<type, draft, false>(k, item, bits);
+    const int32_t token = k->item.weight ? recover<type, draft, true>(k, item) : recover<type, draft, false>(k, item);
     if (threadIdx.x >= WARP) return;
     if (k->item.weight) emit_drafts(a, k->w, length - 1, length); /* else the walk has */
     emit_last(a, k->w, k->item.depth, token, k->item.node + 1, k->item.flags);
@@ -554,6 +559,24 @@ __device__ __forceinline__ void requests_check(const verify_args &a) {
 /* ---- the kernel ------------------------------------------------------------------------------------------------------- */
 
 enum { LEFTS_PER_SM = 3 };
+
+/* Which groups of all items are a block's. Evenly shared; where that nearly comes to a number of blocks for each item, no block has a
+ * part of two: to begin with another costs as much as reading ten groups. */
+__device__ __forceinline__ void left_range(const verify_args &a, uint32_t listed, int64_t *at, int64_t *end) {
+    const uint32_t per = listed ? gridDim.x / listed : 0;
+    const int64_t all = listed * (int64_t)a.groups;
+    if (per * listed * 10ull < gridDim.x * 9ull) {
+        const int64_t part = max((int64_t)BLOCK_WARPS, divided(all + gridDim.x - 1, gridDim.x));
+        *at = blockIdx.x * part;
+        *end = min(all, *at + part);
+        return;
+    }
+    const uint32_t item = blockIdx.x / per, place = blockIdx.x - item * per;
+    const int64_t part = max((int64_t)BLOCK_WARPS, divided(a.groups + per - 1, per)), stop = item < listed ? (item + 1) * (int64_t)a.groups : 0;
+    *at = item * (int64_t)a.groups + place * part;
+    *end = min(stop, *at + part);
+}
+
 template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kernel(const __grid_constant__ verify_args a) {
     __shared__ left_job k;
@@ -561,11 +584,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kerne
     /* 0 also if all are done with already, and then this block has no part in them. */
     const uint32_t listed = __ldcg(&a.queue->listed);
     requests_check(a);
-    const int64_t all = listed * (int64_t)a.groups;
-    const int64_t part = max((int64_t)BLOCK_WARPS, divided(all + gridDim.x - 1, gridDim.x));
-    const int64_t end = min(all, (blockIdx.x + 1) * part);
-    int64_t at = blockIdx.x * part, head = -1; /* head: of the request that k is about */
+    int64_t at, end, head = -1; /* head: of the request that k is about */
     int ends = 0;
+    left_range(a, listed, &at, &end);
     while (at < end || ends) {
         if (at < end && ends < LEFT_ENDS) {
             const int64_t index = divided(at, a.groups);
@@ -613,9 +634,17 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     for (int64_t parts = 1; parts <= TRIED && parts <= groups; ++parts) {
         const int64_t rounds = rows * parts / slots, first = rounds * slots / parts, rest = rows - first;
         if (!rounds || !rest) continue;
-        const row_parts large = row_parts_make(first, groups, parts), small = row_parts_make(rest, groups, slots / rest < groups ? slots / rest : groups);
+        /* A quarter of the slots stays free: blocks that finish rows or walk requests hold them longer. */
+        const int64_t most_parts = slots * 3 / 4 / rest, small_parts = most_parts < 1 ? 1 : most_parts < groups ? most_parts : groups;
+        const row_parts large = row_parts_make(first, groups, parts), small = row_parts_make(rest, groups, small_parts);
         const int64_t cost = rounds * (large.part + EACH) + small.part + EACH;
-        if (cost < least) least = cost, a->large = large, a->small = small;
+        if (cost >= least) continue;
+        least = cost;
+        a->large = large;
+        a->small = small;
+        /* Half of the small ones first: then the large do not all end at the same time. Not where each large block finishes its row, and
+         * those behind the small ones would do so last. */
+        a->ahead = parts > 1 ? (uint32_t)(rest * small.parts / 2) : 0;
     }
     return dim3((unsigned)(a->large.rows * a->large.parts + a->small.rows * a->small.parts));
 }
