@@ -89,7 +89,11 @@ template <int wanted> struct row_told {};
 template <> struct row_told<1> {
     answer told;   /* what was drawn */
     row_home home; /* of a row of raffle_verify */
-    row_ask ask;   /* of a type that is ASKED */
+};
+/* And of one that is ASKED. */
+template <int wanted> struct row_asked {};
+template <> struct row_asked<1> {
+    row_ask ask;
 };
 template <class type> struct work;
 

@@ -343,7 +343,7 @@ __device__ __forceinline__ ulonglong2 pair_before(uint64_t t, uint64_t s, pair_s
     return make_ulonglong2(t, s);
 }
 
-/* The tickets of a token of a group whose reference is PLAIN, if it has any. The group's weights are `all`, those before the token `before`. */
+/* The tickets of a token of a group whose reference is PLAIN, if it has any. The group weighs `all`, what is before the token `before`. */
 __device__ __forceinline__ uint64_t near_tickets(const row_law &law, const fast_scale &s, float peak, float x, int64_t id, uint32_t weight,
                                                  uint64_t before, uint64_t all) {
     if (!(peak >= law.kept.low) || !(peak >= s.best - s.by.drop) || peak == MINUS_INF) return 0;
@@ -572,7 +572,8 @@ __device__ __forceinline__ void left_range(const verify_args &a, uint32_t listed
         return;
     }
     const uint32_t item = blockIdx.x / per, place = blockIdx.x - item * per;
-    const int64_t part = max((int64_t)BLOCK_WARPS, divided(a.groups + per - 1, per)), stop = item < listed ? (item + 1) * (int64_t)a.groups : 0;
+    const int64_t part = max((int64_t)BLOCK_WARPS, divided(a.groups + per - 1, per));
+    const int64_t stop = item < listed ? (item + 1) * (int64_t)a.groups : 0;
     *at = item * (int64_t)a.groups + place * part;
     *end = min(stop, *at + part);
 }
@@ -649,8 +650,8 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     return dim3((unsigned)(a->large.rows * a->large.parts + a->small.rows * a->small.parts));
 }
 
-/* Both kernels, the second on its way while the first ends, where that can be. The first knows rows as `target` and `own`, of which it wants to know more; a block of it reads at most `most`
- * groups. */
+/* Both kernels, the second on its way while the first ends, where that can be. The first knows rows as `target` and `own`, of which it
+ * wants to know more; a block of it reads at most `most` groups. */
 template <class target, class own, class type, class draft>
 static cudaError_t verify_start(verify_args *a, int32_t most, const verify_device &d, cudaStream_t stream) {
     void *parameters[] = {a};

@@ -231,7 +231,8 @@ __device__ __forceinline__ closing request_arrive(const verify_args &a, const ro
 template <class type> __device__ __forceinline__ bool counted_by_request(const verify_args &a, const work<type> &k, int64_t index) {
     return !CUT_MORE && k.to.greedy && index < a.rows && k.home.here;
 }
-template <class type> __device__ __forceinline__ closing greedy_arrive(const verify_args &a, const work<type> &k, const block_part &p, bool nan) {
+template <class type>
+__device__ __forceinline__ closing greedy_arrive(const verify_args &a, const work<type> &k, const block_part &p, bool nan) {
     row_state *state = a.state + p.row;
     if (k.valid) atomicMax((unsigned long long *)&state->best, (unsigned long long)block_best(k));
     if (nan || !k.valid) atomicOr(&state->done, k.valid ? GREEDY_NAN : GREEDY_WRONG);
@@ -240,7 +241,8 @@ template <class type> __device__ __forceinline__ closing greedy_arrive(const ver
 }
 
 /* A block's part of a row; whoever completes a row makes its law. Tells whether it was the last row of its request, too. */
-template <class type> __device__ __forceinline__ closing verify_part(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
+template <class type>
+__device__ __forceinline__ closing verify_part(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
     const bool nan = part_read<type>(a, &k);
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
@@ -280,7 +282,8 @@ template <class type> __device__ __forceinline__ closing verify_part(const verif
 }
 
 /* What a block has of one row, and then of its request. */
-template <class type> __device__ __forceinline__ void part_verify(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
+template <class type>
+__device__ __forceinline__ void part_verify(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
     if (verify_part<type>(a, k, law, last, closes) == CLOSES_NOT) return;
     const row_home at = k.home;
     request_close(a, at.request, at.first, (int)at.count, closes == CLOSES_GREEDY, (walk_stage *)(void *)&k);

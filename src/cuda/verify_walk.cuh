@@ -353,7 +353,8 @@ __device__ __forceinline__ void walk_greedy(const verify_args &a, const request_
 /* ---- a request whose rows are all known ---------------------------------------------------------------------------------- */
 
 /* By all threads of the block that has completed its last row. `greedy`: its target rows are. */
-__device__ __forceinline__ void request_close(const verify_args &a, int64_t request, int64_t first, int count, bool greedy, walk_stage *stage) {
+__device__ __forceinline__ void request_close(const verify_args &a, int64_t request, int64_t first, int count, bool greedy,
+                                              walk_stage *stage) {
     request_walk w;
     w.request = request;
     w.first = first;
