@@ -106,7 +106,7 @@ int main(void) {
     CHECK(cudaMalloc(&draft, (size_t)INPUTS * DRAFT_ROWS * VOCAB * 2));
     rows_fill(target, RAFFLE_BF16, INPUTS * ROWS, VOCAB, false);
     int missed = 0, figures = 0;
-    printf("%s, copy bandwidth %.2f TB/s; %d requests with %d drafts, %d bf16 logits a row; us per call of two launches\n", device.name,
+    printf("%s, copy bandwidth %.2f TB/s; %d requests with %d drafts, %d bf16 logits a row; us per call of one or two launches\n", device.name,
            bandwidth * 1e-12, REQUESTS, DRAFTS, VOCAB);
     printf("%-26s%10s%10s%10s%12s\n", "", "floor", "time", "target", "accepted");
     for (const way &w : ways) {

@@ -326,7 +326,7 @@ typedef struct raffle_verified {
  * params.extra and state apply at every position as they would without drafts: histories go on with the drafts before
  * the row, along its path in a tree; so they do for drafts.params, with a state of its own or the same one. With a state a
  * request has at most 256 drafts; drafts.params has no XTC.
- * CUDA: two kernel launches, with a report three, safe to capture; rows_max counts target rows and rows of draft logits or
+ * CUDA: one or two kernel launches, with a report one more, safe to capture; rows_max counts target rows and rows of draft logits or
  * probabilities; an id outside the vocabulary ends the drafts there and sets RAFFLE_ROW_ARGUMENT; a record of drafts.params that is
  * wrong, has XTC or looks at a history that is not what its calls asked for makes its drafts unused: RAFFLE_ROW_DRAFT. */
 RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,

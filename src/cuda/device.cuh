@@ -30,6 +30,19 @@ struct device_guard {
     }
 };
 
+/* Whether a kernel can be launched before the one it depends on has ended (ptx.cuh), in captured graphs, too; and how that is said. */
+static inline bool launches_early(int major) {
+    enum { GRAPHS_TOO = 12030 };
+    int driver = 0;
+    return major >= 9 && CUDART_VERSION >= GRAPHS_TOO && cudaDriverGetVersion(&driver) == cudaSuccess && driver >= GRAPHS_TOO;
+}
+static inline cudaLaunchAttribute launch_early() {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    return early;
+}
+
 /* raffle_softmax and raffle_mask, and raffle_sample of probabilities or of rows by index, in write.cu: what they need of a workspace, at
  * its beginning, and the call. Behind it they use the records of raffle_sample: | mass [rows, groups] u64 | peak [rows,
  * groups * PIECES] f32 | write_decided: the rest of a call with a raffle_extra, when decide_requested has been launched. */

@@ -32,21 +32,27 @@ __device__ __forceinline__ void fast_range(uint32_t *low, uint32_t *high, uint64
     *low = ~*low;
 }
 
-/* Sum over the threads before this one, and over all. */
-__device__ __forceinline__ uint64_t fast_before(uint64_t x, uint64_t of_warp[BLOCK_WARPS], uint64_t *total) {
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    uint64_t before = warp_through(x);
-    if (lane == WARP - 1) of_warp[warp] = before;
-    before -= x;
-    __syncthreads();
+/* Sum over the threads before this one, and over all. In two steps, with a barrier between them: several sums can share it. */
+__device__ __forceinline__ uint64_t before_in_warp(uint64_t x, uint64_t of_warp[BLOCK_WARPS]) {
+    const uint64_t through = warp_through(x);
+    if (threadIdx.x % WARP == WARP - 1) of_warp[threadIdx.x / WARP] = through;
+    return through - x;
+}
+__device__ __forceinline__ uint64_t before_in_block(uint64_t in_warp, const uint64_t of_warp[BLOCK_WARPS], uint64_t *total) {
+    const int warp = threadIdx.x / WARP;
     uint64_t sum = 0;
 #pragma unroll
     for (int i = 0; i < BLOCK_WARPS; ++i) {
-        if (i < warp) before += of_warp[i];
+        if (i < warp) in_warp += of_warp[i];
         sum += of_warp[i];
     }
     *total = sum;
-    return before;
+    return in_warp;
+}
+__device__ __forceinline__ uint64_t fast_before(uint64_t x, uint64_t of_warp[BLOCK_WARPS], uint64_t *total) {
+    x = before_in_warp(x, of_warp);
+    __syncthreads();
+    return before_in_block(x, of_warp, total);
 }
 
 /* ---- the row's best, and tickets ---------------------------------------------------------------------- */
@@ -71,10 +77,16 @@ __device__ __forceinline__ uint64_t fast_tickets(const fast_scale &s, float m, u
     return m >= s.best - s.by.drop ? tickets_of(weight, below) : 0;
 }
 
+/* Which share of a range of `all` tickets, 2^right weights each, the weights from `before` on hold. */
+__device__ __forceinline__ uint64_t tickets_share(uint64_t before, uint32_t weight, uint32_t right, uint64_t all) {
+    const uint64_t unit = (1ull << right) - 1;
+    return min((before + weight + unit) >> right, all) - min((before + unit) >> right, all);
+}
+
 /* ---- no filter ---------------------------------------------------------------------------------------- */
 
 /* The draw without filters: first the group, then the token in it. Thread i holds the records of groups
- * [i n, i n + n) in registers. */
+ * [i n, i n + n) in registers. Answers what a row is asked for on the way. */
 template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, float *best, int32_t *token) {
     quick &q = k.q;
     const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
@@ -87,6 +99,15 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
         m[i] = !mine ? MINUS_INF : type::REQUESTED ? k.peak_far(first + i) : __ldcg(k.to.peak + first + i);
         held[i] = mine ? __ldcg(k.to.mass + first + i) : 0;
     }
+    int32_t asked = -1;
+    float asked_peak = MINUS_INF, asked_logit = MINUS_INF; /* of its group, and this thread's in it */
+    if constexpr (type::ASKED) {
+        asked = k.ask.token;
+        if (asked >= 0) {
+            asked_peak = __ldcg(k.to.peak + asked / GROUP);
+            asked_logit = token_read_inline<type>(k.row, asked / GROUP * GROUP + (int)threadIdx.x);
+        }
+    }
     if (threadIdx.x == 0) q.token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
 #pragma unroll
     for (int i = 0; i < OWN_GROUPS; ++i) most = max(most, order_of(m[i]));
@@ -96,8 +117,29 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
     if (!fast_scale_make(k.by, *best, &s)) return false;
 #pragma unroll
     for (int i = 0; i < OWN_GROUPS; ++i) own += held[i] = fast_tickets(s, m[i], held[i]);
-    uint64_t before = fast_before(own, q.space[1], &total);
+    uint64_t before = before_in_warp(own, q.space[1]), lower = 0;
+    const ref asked_ref = ref_make_near(s.by, asked_peak);
+    const uint32_t asked_weight = asked >= 0 ? v_round(v_weight(asked_logit, &asked_ref, 0)) : 0;
+    if (asked >= 0) lower = before_in_warp(asked_weight, q.space[3]);
+    __syncthreads();
+    before = before_in_block(before, q.space[1], &total);
     if (threadIdx.x == 0) k.tell(-FLT_MAX, total, 1);
+    if constexpr (type::ASKED) {
+        if (asked >= 0) {
+            uint64_t all;
+            lower = before_in_block(lower, q.space[3], &all);
+            const uint32_t below = (uint32_t)s.exponent - (uint32_t)asked_ref.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
+            uint64_t held = 0;
+            if (asked_peak >= s.best - s.by.drop)
+                held = right ? tickets_share(lower, asked_weight, right, all >> right) : tickets_of(asked_weight, below);
+            if ((int)threadIdx.x == asked % GROUP) *k.ask.tickets = held;
+        }
+        if (threadIdx.x == 0) k.ask.done = true;
+        if (!k.ask.draws) {
+            *token = RULE_NO_TOKEN;
+            return true;
+        }
+    }
     const uint64_t ticket = mul_high(k.bits, total);
     if (ticket >= before && ticket - before < own) {
         uint64_t left = ticket - before;
@@ -553,6 +595,17 @@ template <class type> __device__ __forceinline__ void fast_shown(work<type> &k, 
     if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : mass;
 }
 
+/* Answers what a row is asked for that has been cut: a token's tickets are its own affair then. */
+template <class type> __device__ __forceinline__ void fast_answer(work<type> &k, const fast_scale &s) {
+    const int32_t asked = k.ask.token;
+    if (threadIdx.x || !(k.told.threshold > -FLT_MAX)) return;
+    k.ask.done = true;
+    if (asked < 0) return;
+    const float x = token_read_inline<type>(k.row, asked), m = k.q.peak[asked / GROUP];
+    const ref f = ref_make_near(s.by, m);
+    *k.ask.tickets = x >= k.told.threshold ? fast_tickets(s, m, v_round(v_weight(x, &f, 0))) : 0;
+}
+
 /* Filters with few survivors. False, with nothing decided, if there are too many. */
 template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &k, float *row_best, int32_t *token) {
     quick &q = k.q;
@@ -631,6 +684,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     }
     if constexpr (type::REQUESTED)
         if (threadIdx.x == 0) k.listed = true;
+    if constexpr (type::ASKED) fast_answer(k, s);
     return true;
 }
 

@@ -84,7 +84,7 @@ struct edit_space {
 #endif
 
 /* A row and the block's shared memory for it; lives there itself. */
-template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_sums<type::SUMS> {
+template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_asked<type::ASKED>, row_sums<type::SUMS> {
     float row_best;   /* the largest logit */
     int state;        /* of the masses */
     scale mass_scale; /* what they were weighed with */

@@ -46,19 +46,19 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;
-    enum { BYTES = 4, REQUESTED = 0, TOLD = 0, SUMS = 1 };
+    enum { BYTES = 4, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
     static constexpr uint32_t MINUS_INFS = 0xfc00fc00u; /* two of them */
-    enum { BYTES = 2, REQUESTED = 0, TOLD = 0, SUMS = 1 };
+    enum { BYTES = 2, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
     static constexpr uint32_t MINUS_INFS = 0xff80ff80u;
-    enum { BYTES = 2, REQUESTED = 0, TOLD = 0, SUMS = 1 };
+    enum { BYTES = 2, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
@@ -66,7 +66,7 @@ struct type_bf16 {
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
     static constexpr uint32_t MINUS_INFS = 0;
-    enum { BYTES = stored::BYTES, REQUESTED = 0, TOLD = 0, SUMS = 0 };
+    enum { BYTES = stored::BYTES, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
     }
@@ -80,9 +80,17 @@ template <class stored> struct requested : stored {
     enum { REQUESTED = 1, TOLD = 1, SUMS = 0 };
 };
 
-/* Rows of which it is wanted not only what was drawn, but also out of what: work::told. */
+/* Rows of which it is wanted not only what was drawn, but also out of what (work::told), and how many tickets another token
+ * has (work::ask). */
 template <class stored> struct judged : stored {
-    enum { TOLD = 1, SUMS = 0 };
+    enum { TOLD = 1, ASKED = 1, SUMS = 0 };
+};
+
+template <class one, class other> struct same_type {
+    enum { YES = 0 };
+};
+template <class one> struct same_type<one, one> {
+    enum { YES = 1 };
 };
 
 /* ---- reading --------------------------------------------------------------------------------------- */

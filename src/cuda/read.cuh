@@ -76,10 +76,28 @@ template <> struct row_wish<1> {
     float best;        /* the largest logit of the row that was sampled */
     uint64_t shown_mass; /* the mass at the report's point, if the draw has found it; else 0 */
 };
+/* The request of raffle_verify that a row belongs to, and its drafts. */
+struct row_home {
+    int64_t request, first, count;
+    bool here; /* the row is one of them: offsets may be wrong */
+};
+/* A token of a row of raffle_verify whose tickets are wanted, and where they go. */
+struct row_ask {
+    int32_t token; /* below 0: none */
+    bool draws;    /* what the row itself gives is wanted, too */
+    bool done;     /* whoever finished the row has answered */
+    uint64_t *tickets;
+};
 /* And of a type that is TOLD. */
 template <int wanted> struct row_told {};
 template <> struct row_told<1> {
-    answer told; /* what was drawn */
+    answer told;   /* what was drawn */
+    row_home home; /* of a row of raffle_verify */
+};
+/* And of one that is ASKED. */
+template <int wanted> struct row_asked {};
+template <> struct row_asked<1> {
+    row_ask ask;
 };
 /* And of a type that has SUMS. */
 template <int wanted> struct row_sums {};

@@ -9,13 +9,14 @@
 #include "kernel.cuh"
 #include "verify.cuh"
 
-cudaError_t verify_launch(verify_args *a, int dtype, int processors, cudaStream_t stream); /* verify.cu */
-cudaError_t verify_launch_requested(verify_args *a, int dtype, int processors, cudaStream_t stream); /* verify_extra.cu */
+cudaError_t verify_launch(verify_args *a, int dtype, const verify_device &d, cudaStream_t stream); /* verify.cu */
+cudaError_t verify_launch_requested(verify_args *a, int dtype, const verify_device &d, cudaStream_t stream); /* verify_extra.cu */
 cudaError_t verify_report_launch(verify_args *a, int dtype, cudaStream_t stream);                    /* verify_report.cu */
 
 /* What plan creation learns about the device. */
 struct device_state {
     int device, processors;
+    bool early; /* see verify_device */
     char name[64];
     sample_function kernel, requested; /* requested: of calls with extras or a report */
     size_t sections; /* of all rows together, of the call that has most: sums.cuh */
@@ -98,7 +99,7 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, voi
     v->tickets_s = (uint64_t *)block[13];
     v->head = (law_head *)block[14];
     v->left = (left_item *)block[15];
-    v->arrived = (uint32_t *)block[16];
+    v->arrived = (uint64_t *)block[16];
     v->queue = (left_queue *)block[17];
     return used;
 }
@@ -141,6 +142,7 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
     state->device = plan->desc.device;
     state->processors = properties.multiProcessorCount;
+    state->early = launches_early(properties.major);
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
     state->kernel = kernels[plan->desc.dtype];
     state->requested = sample_requested[plan->desc.dtype];
@@ -300,10 +302,11 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.has_report = v->report != NULL;
     device_guard guard(plan->desc.device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    const int processors = ((const device_state *)plan->state)->processors;
+    const device_state *state = (const device_state *)plan->state;
+    const verify_device device = {state->processors, state->early};
     const bool requested = a.target.extra || a.draft.extra || a.has_report;
     const cudaStream_t stream = call->target.launch.stream;
-    cudaError_t code = (requested ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, processors, stream);
+    cudaError_t code = (requested ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, device, stream);
     if (code == cudaSuccess && a.has_report) code = verify_report_launch(&a, plan->desc.dtype, stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }

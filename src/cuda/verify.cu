@@ -5,13 +5,13 @@
 
 #include "verify_left.cuh"
 
-template <class type, class draft> static cudaError_t launch(verify_args *a, int processors, cudaStream_t stream) {
-    return verify_start<judged<type>, judged<draft>, type, draft>(a, a->groups, processors, stream);
+template <class type, class draft> static cudaError_t launch(verify_args *a, const verify_device &d, cudaStream_t stream) {
+    return verify_start<judged<type>, judged<draft>, type, draft>(a, a->groups, d, stream);
 }
 
-cudaError_t verify_launch(verify_args *a, int dtype, int processors, cudaStream_t stream) {
+cudaError_t verify_launch(verify_args *a, int dtype, const verify_device &d, cudaStream_t stream) {
     typedef type_probs<type_f32> probs;
-    if (dtype == RAFFLE_F32) return a->draft_probs ? launch<type_f32, probs>(a, processors, stream) : launch<type_f32, type_f32>(a, processors, stream);
-    if (dtype == RAFFLE_F16) return a->draft_probs ? launch<type_f16, probs>(a, processors, stream) : launch<type_f16, type_f16>(a, processors, stream);
-    return a->draft_probs ? launch<type_bf16, probs>(a, processors, stream) : launch<type_bf16, type_bf16>(a, processors, stream);
+    if (dtype == RAFFLE_F32) return a->draft_probs ? launch<type_f32, probs>(a, d, stream) : launch<type_f32, type_f32>(a, d, stream);
+    if (dtype == RAFFLE_F16) return a->draft_probs ? launch<type_f16, probs>(a, d, stream) : launch<type_f16, type_f16>(a, d, stream);
+    return a->draft_probs ? launch<type_bf16, probs>(a, d, stream) : launch<type_bf16, type_bf16>(a, d, stream);
 }

@@ -35,7 +35,11 @@ struct left_item {
     uint64_t done;             /* groups that are summed up, of all items of the request: in the first of them */
 };
 
-enum { REQUEST_WALKED = 0x7fffffff };
+/* The counter of a request: groups of its rows that are done with, and whether its target rows are greedy. */
+enum : uint64_t { REQUEST_GREEDY = 1ull << 62, REQUEST_WALKED = ~0ull };
+
+/* What blocks tell whoever walks a request of greedy target rows: row_state::done of these, whose groups the request counts. */
+enum : uint32_t { GREEDY_NAN = 1, GREEDY_WRONG = 2 };
 
 /* How many items there are, and how many are done with; 0 between calls. */
 struct left_queue {
@@ -61,13 +65,22 @@ struct param_arrays {
     slot_pool pool;            /* memory NULL: none */
 };
 
+/* So many rows, cut into so many parts of so many groups each (the last of a row may have fewer). */
+struct row_parts {
+    int64_t rows;
+    int32_t parts, part;
+};
+
 /* Everything a launch needs, passed by value. Pointers are device memory; layouts as in raffle.h. */
 struct verify_args {
     const char *logits, *draft_data; /* draft_data: logits, or probabilities (f32), or NULL: tokens alone */
     bool draft_probs;
     int64_t rows, row_stride, draft_rows, draft_stride, vocab, requests, each;
     int32_t groups, method;
-    int32_t part; /* groups of a row that a block of the first kernel reads */
+    int32_t part; /* kernels of requested calls: groups of a row that a block of the first kernel reads; */
+    row_parts large, small; /* others: of the first rows, and of all behind them; */
+    uint32_t ahead;         /* blocks of the small ones that come before the large */
+    bool alone;   /* there is no second kernel: nothing can be recovered, and offsets cannot be wrong */
     param_arrays target, draft;
     const uint64_t *seed, *position;
     const int32_t *first, *token, *parent;
@@ -80,7 +93,7 @@ struct verify_args {
     float *peak;         /* [rows, groups * PIECES] */
     uint64_t *mass;      /* [rows, groups] the second kernel: what is left over */
     row_state *state;    /* [rows] 0 between calls */
-    uint32_t *arrived;   /* [requests] rows that have left their law, then REQUEST_WALKED; 0 between calls */
+    uint64_t *arrived;   /* [requests] groups of rows that have left their law, then REQUEST_WALKED; 0 between calls */
     law_head *head;      /* [rows] */
     row_law *law;        /* [rows] but greedy ones of the target */
     left_queue *queue;
@@ -97,14 +110,65 @@ struct verify_args {
     told_entry *told; /* [rows] */
 };
 
-/* ---- where a row belongs ------------------------------------------------------------------------------ */
+/* What a launch knows of the device. */
+struct verify_device {
+    int processors;
+    bool early; /* a kernel can be launched before the one it depends on has ended */
+};
 
-__device__ __forceinline__ int64_t first_of(const verify_args &a, int64_t r) { return a.first ? a.first[r] : r * a.each; }
+/* Copies by half of the block's threads. */
+template <class item> __device__ __forceinline__ void block_copy(item *to, const item *from) {
+    static_assert(sizeof(item) % 4 == 0 && sizeof(item) / 4 <= BLOCK_THREADS / 2, "a word a thread");
+    const int i = threadIdx.x % (BLOCK_THREADS / 2);
+    if (i < (int)(sizeof(item) / 4)) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+}
+
+/* ---- a block's part ------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ int64_t rows_of(const verify_args &a) { return a.rows + (a.draft_data ? a.draft_rows : 0); }
 
 /* a / b, both not negative: in 32 bits if they have no more, which is four times as fast. */
 __device__ __forceinline__ int64_t divided(int64_t a, int64_t b) {
     return (a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
 }
+
+#if !CUT_MORE
+/* The part of a row that the block reads. In shared memory, and volatile: a compiler that knew it would keep it in registers. */
+__device__ __forceinline__ volatile block_part &part_now() {
+    __shared__ block_part now;
+    return now;
+}
+__device__ __forceinline__ block_part part_make(const verify_args &) {
+    const volatile block_part &now = part_now();
+    block_part p;
+    p.row = now.row;
+    p.first = now.first;
+    p.end = now.end;
+    return p;
+}
+
+/* Finds it. Returns whether there is one. By all threads. */
+__device__ __forceinline__ bool part_find(const verify_args &a) {
+    volatile block_part &p = part_now();
+    if (threadIdx.x == 0) {
+        const uint32_t large = (uint32_t)(a.large.rows * a.large.parts);
+        const uint32_t block = blockIdx.x - a.ahead; /* of the large, if it is one */
+        const bool is_large = block < large;
+        const row_parts by = is_large ? a.large : a.small;
+        const uint32_t at = is_large ? block : blockIdx.x < large ? blockIdx.x : blockIdx.x - large, row = at / (uint32_t)by.parts;
+        p.row = (is_large ? 0 : a.large.rows) + row;
+        const int first = (int)(at - row * (uint32_t)by.parts) * by.part;
+        p.first = first;
+        p.end = min(first + by.part, a.groups);
+    }
+    __syncthreads();
+    return p.first < p.end;
+}
+#endif
+
+/* ---- where a row belongs ------------------------------------------------------------------------------ */
+
+__device__ __forceinline__ int64_t first_of(const verify_args &a, int64_t r) { return a.first ? a.first[r] : r * a.each; }
 
 /* The request of target row (more = 1) or draft (more = 0) number `index`: the last that begins at or before it. */
 __device__ __forceinline__ int64_t request_of(const verify_args &a, int64_t index, int more) {
@@ -189,12 +253,6 @@ __device__ __forceinline__ float peak_at(const float *peak, const law_head &law,
 }
 __device__ __forceinline__ float peak_of_group(const verify_args &a, int64_t index, const law_head &law, int g) {
     return peak_at(a.peak + index * a.groups * PIECES, law, g);
-}
-
-/* Which share of a range of `all` tickets, 2^right weights each, the weights from `before` on hold. */
-__device__ __forceinline__ uint64_t tickets_share(uint64_t before, uint32_t weight, uint32_t right, uint64_t all) {
-    const uint64_t unit = (1ull << right) - 1;
-    return min((before + weight + unit) >> right, all) - min((before + unit) >> right, all);
 }
 
 /* Thread i: the tickets of the i-th token of group g. By all threads of the block. */

@@ -12,6 +12,8 @@ struct position_pair {
     int node;
 };
 
+enum { LEFT_ENDS = 8 };
+
 /* What a block knows of the position whose groups it reads. In shared memory. */
 struct left_job {
     left_item item;
@@ -26,11 +28,13 @@ struct left_job {
     bool target_near, own_near; /* groups that have tickets are weighed by PLAIN references */
     bool target_sure, own_sure; /* and their records say how many */
     bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
+    philox_pair bits;           /* by which a token is recovered */
     float ratio;                /* what a ticket of the draft takes, in tickets of the target */
     block_space block;
-    ulonglong2 of_warp[BLOCK_WARPS];
+    uint64_t of_warp[2][2][BLOCK_WARPS]; /* for two sums of pairs */
     wide rest;
     int32_t group, token;
+    int64_t ends[LEFT_ENDS]; /* first items of requests that are to be ended */
     uint32_t unsure[BLOCK_WARPS]; /* groups_left_fast: what it could not do */
     bool last;
 };
@@ -97,12 +101,13 @@ static __device__ __noinline__ ulonglong2 group_left(const left_job *k, int g, f
 /* ---- the usual groups -------------------------------------------------------------------------------------------------- */
 
 /* Makes of a lane's weights their tickets, where several weights, 2^right, make a ticket: whose it is depends on the weights of all
- * ids before. False if 32 bits are too few. */
+ * ids before. False if 32 bits are too few for those of a lane. */
 template <class type> __device__ __forceinline__ bool lane_shares(uint32_t w[LANE_TOKENS], uint32_t right) {
     enum { RUN = type::BYTES == 2 ? LANE_TOKENS : LANE_TOKENS / 2, RUNS = LANE_TOKENS / RUN }; /* neighbours: see group.cuh */
     const int lane = threadIdx.x % WARP;
     const uint64_t unit = (1ull << right) - 1;
     uint64_t start[RUNS], sum = 0;
+    bool fits = true;
 #pragma unroll
     for (int r = 0; r < RUNS; ++r) {
         uint64_t own = 0;
@@ -118,26 +123,28 @@ template <class type> __device__ __forceinline__ bool lane_shares(uint32_t w[LAN
                 through.high += high;
             }
         }
+        fits &= own >> right < UINT32_MAX;
         const split_sum before = {through.low - part.low, through.high - part.high};
         const split_sum of_all = {__shfl_sync(ALL_LANES, through.low, WARP - 1), __shfl_sync(ALL_LANES, through.high, WARP - 1)};
         start[r] = sum + unit + split_join(before);
         sum += split_join(of_all);
     }
-    if (sum >> right >= UINT32_MAX) return false;
-    const uint32_t all = (uint32_t)(sum >> right);
+    const uint64_t all = sum >> right;
 #pragma unroll
-    for (int r = 0; r < RUNS; ++r) {
-        uint64_t through = start[r];
-        uint32_t before = min((uint32_t)(through >> right), all);
+    for (int r = 0; r < RUNS; ++r) { /* counted from the run's first ticket */
+        const uint64_t rest = all - min(start[r] >> right, all);
+        const uint32_t most = (uint32_t)min(rest, (uint64_t)UINT32_MAX);
+        uint64_t through = start[r] & unit;
+        uint32_t before = 0;
 #pragma unroll
         for (int j = 0; j < RUN; ++j) {
             through += w[r * RUN + j];
-            const uint32_t behind = min((uint32_t)(through >> right), all);
+            const uint32_t behind = min((uint32_t)(through >> right), most);
             w[r * RUN + j] = behind - before;
             before = behind;
         }
     }
-    return true;
+    return fits;
 }
 
 /* A warp's loads of groups of an aligned row, one at a time. The row's address stays in shared memory. */
@@ -245,13 +252,6 @@ static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int ba
     return make_ulonglong2(left_t, left_s);
 }
 
-template <class one, class other> struct same_type {
-    enum { YES = 0 };
-};
-template <class one> struct same_type<one, one> {
-    enum { YES = 1 };
-};
-
 /* ---- a block's groups ----------------------------------------------------------------------------------------------------- */
 
 /* What the records of a group say: whether it may have tickets, and how many if that is sure. */
@@ -330,58 +330,93 @@ template <class type, class draft> static __device__ __noinline__ void left_over
 
 __device__ __forceinline__ uint64_t left_s(const left_job &k, int g) { return k.draft_mass ? __ldcg(k.draft_mass + g) : 0; }
 
-/* block_before of two sums. By all threads. */
-static __device__ __noinline__ ulonglong2 block_before_both(uint64_t x, uint64_t y, ulonglong2 of_warp[BLOCK_WARPS]) {
-    __builtin_assume(__isShared(of_warp));
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    uint64_t t = x, s = y;
-#pragma unroll
-    for (int step = 1; step < WARP; step <<= 1) {
-        const uint64_t more_t = __shfl_up_sync(ALL_LANES, t, step), more_s = __shfl_up_sync(ALL_LANES, s, step);
-        if (lane >= step) {
-            t += more_t;
-            s += more_s;
-        }
-    }
-    if (lane == WARP - 1) of_warp[warp] = make_ulonglong2(t, s);
+/* Sums over the threads before this one of a pair, and over all. By all threads; there is a barrier between two uses of a space. */
+typedef uint64_t pair_space[2][BLOCK_WARPS];
+__device__ __forceinline__ ulonglong2 pair_before(uint64_t t, uint64_t s, pair_space of_warp, ulonglong2 *all) {
+    uint64_t all_t, all_s;
+    t = before_in_warp(t, of_warp[0]);
+    s = before_in_warp(s, of_warp[1]);
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < BLOCK_WARPS - 1; ++i) {
-        const ulonglong2 other = of_warp[i];
-        t += i < warp ? other.x : 0;
-        s += i < warp ? other.y : 0;
-    }
-    __syncthreads();
-    return make_ulonglong2(t - x, s - y);
+    t = before_in_block(t, of_warp[0], &all_t);
+    s = before_in_block(s, of_warp[1], &all_s);
+    *all = make_ulonglong2(all_t, all_s);
+    return make_ulonglong2(t, s);
 }
 
-/* The token that holds number `number` of what is left over. By all threads. */
-template <class type, class draft> static __device__ __noinline__ int32_t left_holder(left_job *job, wide number) {
+/* The tickets of a token of a group whose reference is PLAIN, if it has any. The group weighs `all`, what is before the token `before`. */
+__device__ __forceinline__ uint64_t near_tickets(const row_law &law, const fast_scale &s, float peak, float x, int64_t id, uint32_t weight,
+                                                 uint64_t before, uint64_t all) {
+    if (!(peak >= law.kept.low) || !(peak >= s.best - s.by.drop) || peak == MINUS_INF) return 0;
+    const uint32_t below = (uint32_t)s.exponent - (uint32_t)ref_make_near(s.by, peak).exponent;
+    const uint32_t right = below > TICKET_BITS ? below - TICKET_BITS : 0, left = below < TICKET_BITS ? TICKET_BITS - below : 0;
+    if (law.whole && right) return tickets_share(before, weight, right, all >> right);
+    return law.whole || cut_keeps(law.kept, x, id) ? (uint64_t)weight >> right << left : 0;
+}
+__device__ __forceinline__ uint32_t near_weight(const fast_scale &s, float peak, float x) {
+    const ref f = ref_make_near(s.by, peak);
+    return v_round(v_weight(x, &f, 0));
+}
+
+/* Thread i: the tickets of the i-th token of group g in both rows. By all threads. */
+template <class type, class draft> __device__ __forceinline__ ulonglong2 pair_tickets(left_job &k, int g) {
+    const float peak = peak_at(k.peak, k.target, g), draft_peak = k.tokens ? MINUS_INF : peak_at(k.draft_peak, k.own, g);
+    ulonglong2 both = make_ulonglong2(0, 0);
+    if (k.target_near && (k.tokens || k.own_near)) { /* nearly always; one wait and one barrier for both */
+        const int64_t id = g * (int64_t)GROUP + threadIdx.x;
+        const float x = token_read_inline<type>(k.row, id), y = k.tokens ? MINUS_INF : token_read_inline<draft>(k.draft_row, id);
+        const uint32_t weight = near_weight(k.target_scale, peak, x), own = k.tokens ? 0 : near_weight(k.own_scale, draft_peak, y);
+        ulonglong2 all;
+        const ulonglong2 before = pair_before(weight, own, k.of_warp[1], &all);
+        both.x = near_tickets(k.target, k.target_scale, peak, x, id, weight, before.x, all.x);
+        if (!k.tokens) both.y = near_tickets(k.own, k.own_scale, draft_peak, y, id, own, before.y, all.y);
+        return both;
+    }
+    both.x = block_tickets<type>(k.row, k.target, peak, g, &k.block);
+    if (!k.tokens) both.y = block_tickets<draft>(k.draft_row, k.own, draft_peak, g, &k.block);
+    return both;
+}
+
+/* The odds of a position; of all but block verification they are known to be short, which saves most of the arithmetic. */
+template <bool block> __device__ __forceinline__ odds odds_of(const left_job &k) {
+    if (block) return k.p.by;
+    const odds by = {wide_of(k.p.by.up.word[0]), wide_of(k.p.by.down.word[0])};
+    return by;
+}
+
+/* The token that replaces a rejected draft, where what is left over is known: the one that holds a random number of it. By all threads. */
+template <class type, class draft, bool block>
+static __device__ __noinline__ int32_t recover(left_job *job, const left_item *item) {
     __builtin_assume(__isShared(job));
     left_job &k = *job;
+    const odds by = odds_of<block>(k);
     const int first = (int)((int64_t)k.groups * threadIdx.x / BLOCK_THREADS);
     const int end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
     const position_pair &p = k.p;
-    uint64_t t = 0, s = 0;
+    const uint64_t total_t = __ldcg(&item->total_t), total_s = __ldcg(&item->total_s);
+    /* The first two groups at once, which are all that most rows have for a thread. */
+    const uint64_t first_t = first < end ? __ldcg(k.mass + first) : 0, first_s = first < end ? left_s(k, first) : 0;
+    uint64_t t = first + 1 < end ? __ldcg(k.mass + first + 1) : 0, s = first + 1 < end ? left_s(k, first + 1) : 0;
+    t += first_t;
+    s += first_s;
 #pragma unroll 1
-    for (int g = first; g < end; g += 2) { /* two at a time: loads wait for each other's sums otherwise */
-        const bool two = g + 1 < end;
-        const uint64_t more_t = two ? __ldcg(k.mass + g + 1) : 0, more_s = two ? left_s(k, g + 1) : 0;
-        t += __ldcg(k.mass + g) + more_t;
-        s += left_s(k, g) + more_s;
+    for (int g = first + 2; g < end; ++g) {
+        t += __ldcg(k.mass + g);
+        s += left_s(k, g);
     }
     if (threadIdx.x == 0) { /* logits that change under the kernel may leave a number without a holder */
         k.token = RULE_NO_TOKEN;
         k.group = 0;
         k.rest = wide_of(0);
     }
-    ulonglong2 lower = block_before_both(t, s, k.of_warp);
-    wide before = odds_sum(p.by, lower.x, lower.y);
-    if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) {
+    ulonglong2 all, lower = pair_before(t, s, k.of_warp[0], &all);
+    const wide total = odds_sum(by, total_t, total_s);
+    if (wide_is_zero(total)) return k.target.token;
+    wide number = wide_share(total, k.bits.high, k.bits.low), before = odds_sum(by, lower.x, lower.y);
+    if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(by, t, s))) {
         wide rest = wide_subtract(number, before);
         int g = first;
         for (; g < end - 1; ++g) {
-            const wide held = odds_sum(p.by, __ldcg(k.mass + g), left_s(k, g));
+            const wide held = g == first ? odds_sum(by, first_t, first_s) : odds_sum(by, __ldcg(k.mass + g), left_s(k, g));
             if (wide_less(rest, held)) break;
             rest = wide_subtract(rest, held);
         }
@@ -391,42 +426,25 @@ template <class type, class draft> static __device__ __noinline__ int32_t left_h
     __syncthreads();
     const int g = k.group;
     number = k.rest;
-    t = block_tickets<type>(k.row, k.target, peak_at(k.peak, k.target, g), g, &k.block);
-    s = 0;
-    if (!k.tokens) s = block_tickets<draft>(k.draft_row, k.own, peak_at(k.draft_peak, k.own, g), g, &k.block);
+    const ulonglong2 held = pair_tickets<type, draft>(k, g);
     const int32_t id = g * GROUP + (int)threadIdx.x;
-    bool left = odds_left(p.by, t, s);
+    bool left = odds_left(by, held.x, held.y);
     for (int i = 0; k.tokens && i < k.w.count; ++i) {
         if (p.draft >= 0 ? id == k.own.token : follows(k.w.parent, i, p.node) && k.w.token[i] == id) left = false;
     }
-    t = left ? t : 0;
-    s = left ? s : 0;
-    lower = block_before_both(t, s, k.of_warp);
-    before = odds_sum(p.by, lower.x, lower.y);
-    if (left && !wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(p.by, t, s))) k.token = id;
+    t = left ? held.x : 0;
+    s = left ? held.y : 0;
+    lower = pair_before(t, s, k.of_warp[0], &all);
+    before = odds_sum(by, lower.x, lower.y);
+    if (left && !wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(by, t, s))) k.token = id;
     __syncthreads();
     return k.token;
-}
-
-/* The token that replaces a rejected draft, where what is left over is known. By all threads. */
-template <class type, class draft> __device__ __forceinline__ int32_t recover(const verify_args &a, left_job &k, const left_item *item) {
-    philox_pair bits = philox_step(a.seed[k.w.slot], a.position[k.w.slot], STREAM_RECOVER, (uint32_t)k.item.depth);
-    if (a.recover_bits) bits.low = a.recover_bits[2 * k.w.request], bits.high = a.recover_bits[2 * k.w.request + 1];
-    const wide total = odds_sum(k.p.by, __ldcg(&item->total_t), __ldcg(&item->total_s));
-    if (wide_is_zero(total)) return k.target.token;
-    return left_holder<type, draft>(&k, wide_share(total, bits.high, bits.low));
 }
 
 /* ---- items ------------------------------------------------------------------------------------------------------------------ */
 
 __device__ __forceinline__ odds item_odds(const left_item &item, uint64_t mass_p, uint64_t mass_q) {
     return item.weight ? block_odds(item.weight, mass_p, mass_q) : odds_make(mass_p, mass_q);
-}
-
-template <class item> __device__ __forceinline__ void block_copy(item *to, const item *from) {
-    static_assert(sizeof(item) % 4 == 0 && sizeof(item) / 4 <= BLOCK_THREADS / 2, "a word a thread");
-    const int i = threadIdx.x % (BLOCK_THREADS / 2);
-    if (i < (int)(sizeof(item) / 4)) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
 }
 
 /* Brings together what is known of a position. By all threads. */
@@ -471,12 +489,17 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         const bool kept = a.groups <= PEAKS_MAX;
         k->target_sure = kept && k->target_near && k->target.whole && !k->target.pieces;
         k->own_sure = kept && k->own_near && k->own.whole && !k->own.pieces;
+    } else if (threadIdx.x == 3 * WARP) {
+        philox_pair bits = philox_step(k->w.seed, k->w.position, STREAM_RECOVER, (uint32_t)k->item.depth);
+        if (a.recover_bits) bits.low = a.recover_bits[2 * k->w.request], bits.high = a.recover_bits[2 * k->w.request + 1];
+        k->bits = bits;
     }
     __syncthreads();
 }
 
 /* Ends a request of which all is known that is left over. By all threads. */
-template <class type, class draft> __device__ __forceinline__ void request_end(const verify_args &a, left_item *first, left_job *k) {
+template <class type, class draft>
+__device__ __forceinline__ void request_end(const verify_args &a, left_item *first, uint32_t listed, left_job *k) {
     int length = 0;
     for (int i = 1; i < k->item.all; ++i) { /* block verification: the longest that is accepted */
         const left_item &item = first[i];
@@ -486,10 +509,16 @@ template <class type, class draft> __device__ __forceinline__ void request_end(c
     }
     left_item *item = first + length;
     if (length != k->item.before) job_find<type, draft>(a, item, k);
-    const int32_t token = recover<type, draft>(a, *k, item);
+    const int32_t token = k->item.weight ? recover<type, draft, true>(k, item) : recover<type, draft, false>(k, item);
     if (threadIdx.x >= WARP) return;
     if (k->item.weight) emit_drafts(a, k->w, length - 1, length); /* else the walk has */
     emit_last(a, k->w, k->item.depth, token, k->item.node + 1, k->item.flags);
+    if (threadIdx.x) return;
+    const uint32_t more = (uint32_t)k->item.all;
+    if (atomicAdd(&a.queue->finished, more) + more == listed) {
+        a.queue->listed = 0;
+        a.queue->finished = 0;
+    }
 }
 
 /* Tells that a block has left its part of what is left over. The last to tell ends the request. */
@@ -517,6 +546,7 @@ __device__ __forceinline__ void requests_check(const verify_args &a) {
     if (!request_range(a, r, &first, &count)) return;
     for (int64_t i = 0; i <= count; ++i) {
         if (request_of(a, first + r + i, 1) != r) continue;
+        a.state[first + r + i] = {0, 0}; /* of a greedy row it is left to who walks */
         a.out[first + r + i] = RULE_NO_TOKEN;
         if (a.path) a.path[first + r + i] = -1;
         if (a.row_flags) a.row_flags[first + r + i] = i ? 0 : RAFFLE_ROW_ARGUMENT;
@@ -529,49 +559,117 @@ __device__ __forceinline__ void requests_check(const verify_args &a) {
 /* ---- the kernel ------------------------------------------------------------------------------------------------------- */
 
 enum { LEFTS_PER_SM = 3 };
+
+/* Which groups of all items are a block's. Evenly shared; where that nearly comes to a number of blocks for each item, no block has a
+ * part of two: to begin with another costs as much as reading ten groups. */
+__device__ __forceinline__ void left_range(const verify_args &a, uint32_t listed, int64_t *at, int64_t *end) {
+    const uint32_t per = listed ? gridDim.x / listed : 0;
+    const int64_t all = listed * (int64_t)a.groups;
+    if (per * listed * 10ull < gridDim.x * 9ull) {
+        const int64_t part = max((int64_t)BLOCK_WARPS, divided(all + gridDim.x - 1, gridDim.x));
+        *at = blockIdx.x * part;
+        *end = min(all, *at + part);
+        return;
+    }
+    const uint32_t item = blockIdx.x / per, place = blockIdx.x - item * per;
+    const int64_t part = max((int64_t)BLOCK_WARPS, divided(a.groups + per - 1, per));
+    const int64_t stop = item < listed ? (item + 1) * (int64_t)a.groups : 0;
+    *at = item * (int64_t)a.groups + place * part;
+    *end = min(stop, *at + part);
+}
+
 template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kernel(const __grid_constant__ verify_args a) {
     __shared__ left_job k;
+    previous_wait();
     /* 0 also if all are done with already, and then this block has no part in them. */
     const uint32_t listed = __ldcg(&a.queue->listed);
     requests_check(a);
-    const int64_t all = listed * (int64_t)a.groups;
-    const int64_t part = max((int64_t)BLOCK_WARPS, divided(all + gridDim.x - 1, gridDim.x));
-    const int64_t end = min(all, (blockIdx.x + 1) * part);
-    for (int64_t at = blockIdx.x * part; at < end;) {
-        const int64_t index = divided(at, a.groups);
-        const int first = (int)(at - index * a.groups), count = (int)min(end - at, (int64_t)(a.groups - first));
-        left_item *item = a.left + index;
-        job_find<type, draft>(a, item, &k);
-        left_over<type, draft>(&k, item, first, first + count);
-        left_item *head = item - k.item.before;
-        if (groups_arrive(a, head, count, &k)) {
-            request_end<type, draft>(a, head, &k);
-            if (threadIdx.x == 0 && atomicAdd(&a.queue->finished, (uint32_t)k.item.all) + k.item.all == listed) {
-                a.queue->listed = 0;
-                a.queue->finished = 0;
+    int64_t at, end, head = -1; /* head: of the request that k is about */
+    int ends = 0;
+    left_range(a, listed, &at, &end);
+    while (at < end || ends) {
+        if (at < end && ends < LEFT_ENDS) {
+            const int64_t index = divided(at, a.groups);
+            const int first = (int)(at - index * a.groups), count = (int)min(end - at, (int64_t)(a.groups - first));
+            job_find<type, draft>(a, a.left + index, &k);
+            left_over<type, draft>(&k, a.left + index, first, first + count);
+            head = index - k.item.before;
+            if (groups_arrive(a, a.left + head, count, &k)) {
+                if (threadIdx.x == 0) k.ends[ends] = head;
+                ++ends;
             }
+            at += count;
+            continue;
         }
-        at += count;
+        /* Requests that this block has completed are ended when it has read all it has to: others may wait for that. */
+        __syncthreads();
+        const int64_t next = k.ends[--ends];
+        if (next != head) job_find<type, draft>(a, a.left + next, &k);
+        head = next;
+        request_end<type, draft>(a, a.left + next, listed, &k);
     }
 }
 
 /* ---- the launches, on the host ----------------------------------------------------------------------------------------- */
 
-/* Both kernels. The first knows rows as `target` and `own`, of which it wants to know more; a block of it reads at most `most`
- * groups. */
-template <class target, class own, class type, class draft>
-static cudaError_t verify_start(verify_args *a, int32_t most, int processors, cudaStream_t stream) {
-    const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0);
-    void *parameters[] = {a};
+static inline row_parts row_parts_make(int64_t rows, int64_t groups, int64_t parts) {
+    const int32_t part = (int32_t)((groups + parts - 1) / parts);
+    const row_parts made = {rows, (int32_t)((groups + part - 1) / part), part};
+    return made;
+}
+
+/* The grid of the first kernel. Equal parts of all rows leave most multiprocessors without work while the last have a round of blocks
+ * more. So the first rows have as many parts as fill the GPU a whole number of times, and the others are cut so small that one more
+ * round is enough for them. */
+static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
+    enum { EACH = 12, TRIED = 8 }; /* what a block costs, in groups (parts_choose has it from measurements) */
+    const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0), groups = a->groups, slots = (int64_t)processors * BLOCKS_PER_SM;
     const dim3 grid = parts_grid(rows, a->groups, most, processors, &a->part);
-    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<target, own>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
-    if (code != cudaSuccess) return code;
-    /* As many blocks as the GPU holds at once, where a token may have to be recovered; and a thread for every request. */
+    if (CUT_MORE) return grid;
+    a->large = row_parts_make(rows, groups, grid.x);
+    a->small = row_parts_make(0, groups, 1);
+    a->ahead = 0;
+    const int64_t rounds_now = (rows * grid.x + slots - 1) / slots;
+    int64_t least = rounds_now > 1 ? rounds_now * (a->large.part + EACH) : 0;
+    for (int64_t parts = 1; parts <= TRIED && parts <= groups; ++parts) {
+        const int64_t rounds = rows * parts / slots, first = rounds * slots / parts, rest = rows - first;
+        if (!rounds || !rest) continue;
+        /* A quarter of the slots stays free: blocks that finish rows or walk requests hold them longer. */
+        const int64_t most_parts = slots * 3 / 4 / rest, small_parts = most_parts < 1 ? 1 : most_parts < groups ? most_parts : groups;
+        const row_parts large = row_parts_make(first, groups, parts), small = row_parts_make(rest, groups, small_parts);
+        const int64_t cost = rounds * (large.part + EACH) + small.part + EACH;
+        if (cost >= least) continue;
+        least = cost;
+        a->large = large;
+        a->small = small;
+        /* Half of the small ones first: then the large do not all end at the same time. Not where each large block finishes its row, and
+         * those behind the small ones would do so last. */
+        a->ahead = parts > 1 ? (uint32_t)(rest * small.parts / 2) : 0;
+    }
+    return dim3((unsigned)(a->large.rows * a->large.parts + a->small.rows * a->small.parts));
+}
+
+/* Both kernels, the second on its way while the first ends, where that can be. The first knows rows as `target` and `own`, of which it
+ * wants to know more; a block of it reads at most `most` groups. */
+template <class target, class own, class type, class draft>
+static cudaError_t verify_start(verify_args *a, int32_t most, const verify_device &d, cudaStream_t stream) {
+    void *parameters[] = {a};
+    const dim3 grid = rows_grid(a, most, d.processors);
     const bool recovers = a->method == RAFFLE_REJECTION || a->method == RAFFLE_BLOCK;
-    const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS, blocks = recovers ? processors * LEFTS_PER_SM : 1;
-    const dim3 lefts((unsigned)(blocks > least ? blocks : least));
-    return cudaLaunchKernel(verify_left_kernel<type, draft>, lefts, dim3(BLOCK_THREADS), parameters, 0, stream);
+    a->alone = !recovers && !a->first;
+    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<target, own>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    if (code != cudaSuccess || a->alone) return code;
+    /* As many blocks as the GPU holds at once, where a token may have to be recovered; and a thread for every request. */
+    const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS, blocks = recovers ? d.processors * LEFTS_PER_SM : 1;
+    cudaLaunchAttribute early = launch_early();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(blocks > least ? blocks : least));
+    config.blockDim = dim3(BLOCK_THREADS);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = d.early ? 1 : 0;
+    return cudaLaunchKernelEx(&config, verify_left_kernel<type, draft>, *a);
 }
 
 #endif

@@ -40,6 +40,20 @@ __device__ __forceinline__ bool request_find(const verify_args &a, const row_pla
 }
 #endif
 
+/* What a row is asked for: the tickets of the draft behind it, if there is one, or its own draft's; what it gives itself if it is one of
+ * the target. Siblings are asked for later, when its law is known. By one thread. */
+__device__ __forceinline__ void ask_make(const verify_args &a, int64_t index, const row_home &at, bool valid, row_ask *ask) {
+    const bool draft = index >= a.rows;
+    const int64_t i = draft ? index - a.rows : index - at.request; /* the draft */
+    ask->token = RULE_NO_TOKEN;
+    ask->draws = !draft;
+    ask->done = false;
+    if (!valid || !at.here || (!draft && (a.parent || i >= at.first + at.count))) return;
+    const int32_t token = a.token[i];
+    ask->token = token < a.vocab ? token : (int32_t)RULE_NO_TOKEN;
+    ask->tickets = (draft ? a.tickets_s : a.tickets_t) + i;
+}
+
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
 template <class type> __device__ __forceinline__ void job_read(const verify_args &a, int64_t index, device_row row, work<type> *k) {
     const bool draft = index >= a.rows;
@@ -47,7 +61,8 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     int64_t first, count;
     row_params p = {};
     const bool probs = draft && a.draft_probs;
-    bool valid = request_range(a, r, &first, &count) && (probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p));
+    const bool here = request_range(a, r, &first, &count);
+    bool valid = here && (probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p));
     const int64_t node = (draft ? index - a.rows : index - r) - first - 1;
     int depth = (int)node + 1;
     if (valid && !draft) {
@@ -87,8 +102,15 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
         if (threadIdx.x == 0) k->top_first = 0; /* the report comes later */
     }
     if (threadIdx.x) return;
+    const row_home home = {r, first, count, here && node >= -1 && node < count - draft};
+    k->home = home;
+    if constexpr (type::ASKED) ask_make(a, index, home, valid, &k->ask);
     k->valid = valid;
+#if CUT_MORE
     k->row = row;
+#else
+    k->row = row_make<type>(a, part_make(a).row); /* anew: kept until here, it would be put onto the stack by every thread */
+#endif
     k->params = p;
     k->groups = a.groups;
     k->to = to;
@@ -97,29 +119,22 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
 /* What any law says of its row: its largest logit is `best`, and it gave `token`. */
 template <class type> __device__ __forceinline__ row_law law_begin(const work<type> &k, float best, int32_t token, bool probs) {
     row_law law = row_law();
-    law.valid = true;
-    law.empty = best == MINUS_INF || (probs && k.nan);
-    law.flags = (k.nan ? RULE_ROW_NAN : 0) | (best == PLUS_INF ? RULE_ROW_INF : 0) | (law.empty ? RULE_ROW_EMPTY : 0);
+    (law_head &)law = head_make(best, token, k.nan, probs && k.nan);
 #if CUT_MORE
     law.flags |= k.request.said.row_flags;
 #endif
-    law.token = law.empty ? (int32_t)RULE_NO_TOKEN : token;
-    law.mass = 1;
     law.pieces = k.to.pieces;
     return law;
 }
 
 /* The law of a row that is greedy, or of parameters that are wrong. By one thread. */
 template <class type> __device__ __forceinline__ row_law law_short(const work<type> &k, const row_state *state, bool probs) {
-    if (!k.valid) {
-        row_law law = row_law();
-        law.flags = RAFFLE_ROW_ARGUMENT;
-        law.token = RULE_NO_TOKEN;
-        return law;
-    }
-    const uint64_t most = __ldcg(&state->best);
-    row_law law = law_begin(k, key_logit(most), key_token(most), probs);
-    law.greedy = !law.empty;
+    row_law law = row_law();
+    (law_head &)law = k.valid ? head_greedy(__ldcg(&state->best), k.nan, probs && k.nan) : head_wrong();
+#if CUT_MORE
+    if (k.valid) law.flags |= k.request.said.row_flags;
+#endif
+    law.pieces = k.to.pieces;
     return law;
 }
 
@@ -193,31 +208,58 @@ __device__ __forceinline__ void law_leave(const verify_args &a, int64_t index, r
     if (CUT_MORE || !law.greedy || index >= a.rows) a.law[index] = law; /* else nobody asks for it */
 }
 
-/* Tells that a row has left its law. Returns whether its request has no other to wait for. By one thread. */
-__device__ __forceinline__ bool request_arrive(const verify_args &a, int64_t index) {
-    const bool draft = index >= a.rows;
-    const int64_t r = draft ? request_of(a, index - a.rows, 0) : request_of(a, index, 1);
-    int64_t first, count;
-    if (!request_range(a, r, &first, &count)) return false;
-    const int64_t place = draft ? index - a.rows - first : index - r - first;
-    if (place < 0 || place > count - draft) return false; /* offsets that are not those of this batch: no row of this request */
-    return count_arrived(a.arrived + r, 1) == (uint32_t)(a.draft_data ? 2 * count : count);
+/* The same by all threads, a word each. */
+__device__ __forceinline__ void law_leave_all(const verify_args &a, int64_t index, const row_law &law) {
+    const row_state ready = {0, 0};
+    if (threadIdx.x < BLOCK_THREADS / 2) block_copy(a.law + index, &law);
+    else block_copy(a.head + index, (const law_head *)&law);
+    if (threadIdx.x == BLOCK_THREADS - 1) a.state[index] = ready;
 }
 
-/* A block's part of a row; whoever completes a row makes its law. Returns whether it was the last row of its request, too. */
-template <class type> __device__ __forceinline__ bool verify_part(const verify_args &a, work<type> &k, row_law &law, bool &last, bool &closes) {
+/* Tells that so many groups more of a request's rows are done with, `greedy` as REQUEST_GREEDY or 0. By one thread. */
+enum closing { CLOSES_NOT, CLOSES, CLOSES_GREEDY };
+__device__ __forceinline__ closing request_arrive(const verify_args &a, const row_home &at, int groups, uint64_t greedy) {
+    if (!at.here) return CLOSES_NOT; /* offsets that are not those of this batch: no row of this request */
+    const uint64_t rows = (uint64_t)(a.draft_data ? 2 * at.count : at.count) + 1, more = (uint64_t)groups | greedy;
+    const uint64_t all = count_arrived(a.arrived + at.request, more) + more;
+    if (all % REQUEST_GREEDY != rows * (uint64_t)a.groups) return CLOSES_NOT;
+    return all >= REQUEST_GREEDY ? CLOSES_GREEDY : CLOSES;
+}
+
+/* Greedy rows of the target have no law to make: their blocks tell what they have found, and whoever walks the request looks at it.
+ * That saves each row a wait for its own completion. All rows of the request are greedy then, or wrong. */
+template <class type> __device__ __forceinline__ bool counted_by_request(const verify_args &a, const work<type> &k, int64_t index) {
+    return !CUT_MORE && k.to.greedy && index < a.rows && k.home.here;
+}
+template <class type>
+__device__ __forceinline__ closing greedy_arrive(const verify_args &a, const work<type> &k, const block_part &p, bool nan) {
+    row_state *state = a.state + p.row;
+    if (k.valid) atomicMax((unsigned long long *)&state->best, (unsigned long long)block_best(k));
+    if (nan || !k.valid) atomicOr(&state->done, k.valid ? GREEDY_NAN : GREEDY_WRONG);
+    const bool first = p.row == k.home.first + k.home.request && !p.first; /* one block of the request */
+    return request_arrive(a, k.home, p.end - p.first, first ? REQUEST_GREEDY : 0);
+}
+
+/* A block's part of a row; whoever completes a row makes its law. Tells whether it was the last row of its request, too. */
+template <class type>
+__device__ __forceinline__ closing verify_part(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
     const bool nan = part_read<type>(a, &k);
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
         row_state *state = a.state + p.row;
-        last = row_arrive(state, &k, p.end - p.first, nan);
-        closes = false;
-        if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
-            const row_law made = law_short(k, state, p.row >= a.rows && a.draft_probs);
-            law_leave(a, p.row, state, made);
-            if (p.row >= a.rows) /* else nobody asks for them; and offsets may be those of no row */
-                drafts_behind(a, p.row, [&](int32_t token, uint64_t *to) { *to = made.greedy && token == made.token; });
-            closes = request_arrive(a, p.row);
+        closes = CLOSES_NOT;
+        if (counted_by_request(a, k, p.row)) {
+            closes = greedy_arrive(a, k, p, nan);
+        } else {
+            if (p.first == 0 && p.end == a.groups && !k.to.greedy) last = true, k.nan = nan; /* nobody else to wait for */
+            else last = row_arrive(state, &k, p.end - p.first, nan);
+            if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
+                const row_law made = law_short(k, state, p.row >= a.rows && a.draft_probs);
+                law_leave(a, p.row, state, made);
+                if (p.row >= a.rows) /* else nobody asks for them; and offsets may be those of no row */
+                    drafts_behind(a, p.row, [&](int32_t token, uint64_t *to) { *to = made.greedy && token == made.token; });
+                closes = request_arrive(a, k.home, a.groups, 0);
+            }
         }
     }
     if (k.to.greedy || !k.valid) {
@@ -226,15 +268,25 @@ template <class type> __device__ __forceinline__ bool verify_part(const verify_a
     }
     if (threadIdx.x == WARP) job_prepare(&k);
     __syncthreads();
-    if (!last) return false;
+    if (!last) return CLOSES_NOT;
     const int64_t index = part_make(a).row;
     law_make(&k, index >= a.rows && a.draft_probs, &law);
-    if (threadIdx.x == 0) law_leave(a, index, a.state + index, law);
-    drafts_behind(a, index, [&](int32_t token, uint64_t *to) { draft_tickets<type>(a, index, &k, law, token, to); });
+    law_leave_all(a, index, law);
+    bool asks = true;
+    if constexpr (type::ASKED) asks = !k.ask.done || (a.parent && index < a.rows);
+    if (asks) drafts_behind(a, index, [&](int32_t token, uint64_t *to) { draft_tickets<type>(a, index, &k, law, token, to); });
     __syncthreads();
-    if (threadIdx.x == 0) closes = request_arrive(a, index);
+    if (threadIdx.x == 0) closes = request_arrive(a, k.home, a.groups, 0);
     __syncthreads();
     return closes;
+}
+
+/* What a block has of one row, and then of its request. */
+template <class type>
+__device__ __forceinline__ void part_verify(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
+    if (verify_part<type>(a, k, law, last, closes) == CLOSES_NOT) return;
+    const row_home at = k.home;
+    request_close(a, at.request, at.first, (int)at.count, closes == CLOSES_GREEDY, (walk_stage *)(void *)&k);
 }
 
 /* `draft` is the type of draft rows: that of the logits, or of probabilities. Both are judged. One kernel of requested calls, which
@@ -248,14 +300,19 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kern
 #endif
     static_assert(sizeof(work<draft>) <= sizeof k && sizeof(walk_stage) <= sizeof k, "they take turns in it");
     __shared__ row_law law;
-    __shared__ bool last, closes;
+    __shared__ bool last;
+    __shared__ closing closes;
+    next_start();
+#if CUT_MORE
     const int64_t index = part_make(a).row;
-    if (index >= a.rows + (a.draft_data ? a.draft_rows : 0)) return;
-    const bool all = index < a.rows || (CUT_MORE && !a.draft_probs) ? verify_part<type>(a, k, law, last, closes)
-                                                                    : verify_part<draft>(a, *(work<draft> *)(void *)&k, law, last, closes);
-    if (!all) return;
-    const int64_t row = part_make(a).row;
-    request_close(a, row < a.rows ? request_of(a, row, 1) : request_of(a, row - a.rows, 0), (walk_stage *)(void *)&k);
+    if (index >= rows_of(a)) return;
+    if (index < a.rows || !a.draft_probs) part_verify<type>(a, k, law, last, closes);
+    else part_verify<draft>(a, *(work<draft> *)(void *)&k, law, last, closes);
+#else
+    if (!part_find(a)) return;
+    if (same_type<type, draft>::YES || part_make(a).row < a.rows) part_verify<type>(a, k, law, last, closes);
+    else part_verify<draft>(a, *(work<draft> *)(void *)&k, law, last, closes);
+#endif
 }
 
 #endif

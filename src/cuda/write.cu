@@ -112,21 +112,21 @@ static bool cluster_choose(const write_args *a, int processors, int most, cluste
 /* Bytes of shared memory that keep a multiprocessor from taking many more blocks than its share while others have less. */
 static size_t cluster_spread(int64_t blocks, int processors) { return (size_t)PROCESSOR_MEMORY / (size_t)(blocks / processors + 3); }
 
-static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, int processors, cudaStream_t stream) {
+static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, int processors, bool early,
+                                  cudaStream_t stream) {
     const size_t needed = cluster_memory(c.warps, c.per), spread = cluster_spread(a->rows * c.blocks, processors);
     cudaLaunchAttribute attribute[2];
     attribute[0].id = cudaLaunchAttributeClusterDimension;
     attribute[0].val.clusterDim.x = (unsigned)c.blocks;
     attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
-    attribute[1].id = cudaLaunchAttributeProgrammaticStreamSerialization; /* cluster_kernel calls previous_wait */
-    attribute[1].val.programmaticStreamSerializationAllowed = 1;
+    attribute[1] = launch_early(); /* cluster_kernel calls previous_wait */
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(a->rows * c.blocks));
     config.blockDim = dim3((unsigned)((c.warps + 1) * WARP));
     config.dynamicSmemBytes = needed > spread ? needed : spread;
     config.stream = stream;
     config.attrs = attribute;
-    config.numAttrs = 2;
+    config.numAttrs = early ? 2 : 1;
     return cudaLaunchKernelEx(&config, kernel, *a, c.per);
 }
 
@@ -168,7 +168,7 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     const bool simple = a.data && a.form != FORM_LOGIT && !a.filters && !a.kept && !a.list && !a.count;
     cluster_shape shape;
     if (clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST && cluster_choose(&a, processors, major == 9 ? CLUSTER_MOST : CLUSTER_USUAL, &shape)) {
-        code = cluster_launch(k.cluster, &a, shape, processors, call->launch.stream);
+        code = cluster_launch(k.cluster, &a, shape, processors, launches_early(major), call->launch.stream);
         return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     }
     code = launch(k.records, grid_of(&a, processors), &a, call->launch.stream);

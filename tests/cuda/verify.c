@@ -884,13 +884,14 @@ TEST(offsets_without_drafts) {
     freed(token_there), freed(accepted_there), freed(flags_there);
 }
 
-/* A request whose offsets are its own keeps its tokens, though those of another speak of its last row. */
+/* A request whose offsets are its own keeps its tokens, though those of another speak of its last row. The next call, with offsets that
+ * are right and smaller logits, finds nothing of the rows that no request was completed by. */
 TEST(offsets_that_overlap) {
     NEED_GPU();
     enum { WORDS = 300, ROWS = 7 };
     static float logits[ROWS * WORDS];
     static const float cold[3];
-    static const int32_t first[4] = {0, 3, 1, 4}, drafted[4] = {0, 1, 2, 3};
+    static const int32_t first[4] = {0, 3, 1, 4}, right[4] = {0, 3, 3, 4}, drafted[4] = {0, 1, 2, 3};
     static const uint64_t zero[3];
     int32_t token[ROWS], accepted[3];
     for (int i = 0; i < ROWS; ++i) logits[i * WORDS + i] = 9.0f;
@@ -910,6 +911,12 @@ TEST(offsets_that_overlap) {
     CUDA(cudaMemcpy(accepted, accepted_there, sizeof accepted, cudaMemcpyDeviceToHost));
     CHECK(accepted[0] == 3 && !accepted[1] && !accepted[2], "accepted %d %d %d", accepted[0], accepted[1], accepted[2]);
     for (int i = 0; i < 4; ++i) CHECK(token[i] == i, "token %d is %d", i, token[i]);
+    memset(logits, 0, sizeof logits);
+    for (int i = 0; i < ROWS; ++i) logits[i * WORDS + i + 50] = 1.0f;
+    rows.data = arena_send(&a, logits, sizeof logits), drafts.first = arena_send(&a, right, sizeof right);
+    CHECK_STATUS(raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, NULL), RAFFLE_OK);
+    CUDA(cudaMemcpy(token, token_there, sizeof token, cudaMemcpyDeviceToHost));
+    CHECK(token[0] == 50 && token[4] == 54 && token[5] == 55, "tokens %d %d %d", token[0], token[4], token[5]);
     plan_freed(g);
     device_arena_free(&a);
     freed(token_there), freed(accepted_there);
