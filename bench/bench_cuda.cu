@@ -205,7 +205,7 @@ int main(int argc, char **argv) {
                     missed += cold > target;
                     figures += 1;
                     if (csv)
-                        fprintf(csv, "%s,%lld,%lld,%s,%.3f,%.3f,%.3f,%.3f,1\n", dtype == RAFFLE_F32 ? "f32" : "bf16",
+                        fprintf(csv, "%s,%lld,%lld,\"%s\",%.3f,%.3f,%.3f,%.3f,1\n", dtype == RAFFLE_F32 ? "f32" : "bf16",
                                 (long long)vocab, (long long)rows, r.name, floor, cold, warm, target);
                 }
                 fflush(stdout);
