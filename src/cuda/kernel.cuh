@@ -14,7 +14,7 @@ enum { BLOCKS_PER_SM = 4 };
 
 /* What the blocks of a row tell each other beside records. */
 struct row_state {
-    uint64_t best;       /* greedy rows: token_key of the best token */
+    uint64_t best;       /* greedy rows: token_key of the best token; others: parts that are flat and have sums */
     uint32_t done;       /* groups read so far, and NAN_SEEN for each block that has seen a NaN */
 };
 enum : uint32_t { NAN_SEEN = 1u << 16 }; /* a row has fewer groups */
@@ -362,18 +362,19 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     return __syncthreads_or(nan);
 }
 
-/* Leaves the sums of a part that looks flat, or says that there are none. */
-template <class type> __device__ __forceinline__ void part_look(const sample_args &a, work<type> &k, bool nan) {
+/* Leaves the sums of a part that looks flat, and counts it. */
+template <class type> __device__ __forceinline__ void part_look(const sample_args &a, work<type> &k) {
+    if (k.spread <= 0) return;
     const block_part p = part_make(a);
     if (threadIdx.x == 0) {
         k.part = a.part;
+        k.flat = &a.state[p.row].best;
         k.sums = a.sums + p.row * a.sections * SUM_BINS;
         k.heads = a.heads + p.row * a.sections;
-        if (k.spread <= 0 || nan) part_without_sums(k, p.first, p.end);
     }
-    if (k.spread <= 0 || nan) return;
     __syncthreads();
     part_sums(&k, p.first, p.end);
+    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, 1ull);
 }
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
@@ -387,7 +388,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (part_make(a).row >= a.rows) return;
     const bool nan = part_read<type>(a, &k);
     if constexpr (type::SUMS) {
-        if (k.may_sum) part_look(a, k, nan);
+        if (k.may_sum && !nan) part_look(a, k);
     }
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);

@@ -128,10 +128,4 @@ template <class type> static __device__ __noinline__ void part_sums(work<type> *
     }
 }
 
-/* Of a part that does not look flat, one thread says that there are no sums. */
-template <class type> __device__ __forceinline__ void part_without_sums(work<type> &k, int first, int end) {
-    const int each = sections_each(k.part), part = first / k.part;
-    for (int i = 0; first + i * SECTION < end; ++i) __stcg(k.heads + part * each + i, (int32_t)SECTION_NONE);
-}
-
 #endif

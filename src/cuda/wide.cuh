@@ -606,7 +606,8 @@ template <class type>
 __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, float *threshold, uint64_t *total) {
     enum { FIRST = SUM_BINS / SUM_STEPS };
     quick &q = k.q;
-    if (!k.may_sum) return false;
+    if (!k.may_sum || k.nan || k.spread <= 0) return false;
+    if (__ldcg(k.flat) != (uint64_t)((k.groups + k.part - 1) / k.part)) return false; /* not all parts have sums */
     const int sections = sections_of(k.groups, k.part);
     if (!sums_hold(k, s, sections)) return false;
     const int octave = sums_reach(k, sections, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
