@@ -336,6 +336,8 @@ template <class type, bool logs> __device__ __forceinline__ uint32_t groups_weig
         }
         const ref f = linear ? ref_make_linear(n.peak) : ref_make_near(by, n.peak);
         const bool near = float_of((uint32_t)n.exponent) >= near_low(by, n.peak), all_near = __all_sync(ALL_LANES, near);
+        /* A group behind the row's end is not near, though its least is its largest: the loops for near ones do not ask where it ends. */
+        const uint32_t flags = n.sum_high & NOTE_NAN ? NOTE_NAN : near && n.peak > MINUS_INF ? NOTE_NEAR : 0;
         const uint32_t left = __ballot_sync(ALL_LANES, !peak_suits<type>(by, n.peak) || n.sum_high & NOTE_NAN);
         const float low = ref_deep(f, by, n.peak).low;
         uint64_t sum = 0;
@@ -356,7 +358,7 @@ template <class type, bool logs> __device__ __forceinline__ uint32_t groups_weig
             if (!logs) lane_keep(first + k * CHUNK_TOKENS / 4, last + k * CHUNK_TOKENS / 4, x);
         }
         sum = lanes_sum(sum);
-        if (group_lane() == 0) note_make(note, n.peak, f.exponent, sum, n.sum_high & NOTE_NAN ? NOTE_NAN : near ? NOTE_NEAR : 0);
+        if (group_lane() == 0) note_make(note, n.peak, f.exponent, sum, flags);
         if (left) rare |= ((left & 1) | (left >> 7 & 2) | (left >> 14 & 4) | (left >> 21 & 8)) << i * UNIT;
         lane += UNIT * GROUP * type::BYTES;
         first += UNIT * GROUP_FLOAT4S;

@@ -30,12 +30,14 @@ struct device_guard {
     }
 };
 
-/* Whether a kernel can be launched before the one it depends on has ended (ptx.cuh), in captured graphs, too; and how that is said. */
-static inline bool launches_early(int major) {
-    enum { GRAPHS_TOO = 12030 };
-    int driver = 0;
-    return major >= 9 && CUDART_VERSION >= GRAPHS_TOO && cudaDriverGetVersion(&driver) == cudaSuccess && driver >= GRAPHS_TOO;
-}
+/* What a plan knows of its device; a plan's state begins with it. */
+struct device_facts {
+    int device, processors, major;
+    bool clusters; /* cluster_kernel can be used */
+    bool early;    /* a kernel can be launched before the one it depends on has ended (ptx.cuh), in captured graphs, too */
+};
+static inline const device_facts &facts_of(const raffle_plan *plan) { return *(const device_facts *)plan->state; }
+
 static inline cudaLaunchAttribute launch_early() {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -47,9 +49,9 @@ static inline cudaLaunchAttribute launch_early() {
  * its beginning, and the call. Behind it they use the records of raffle_sample: | mass [rows, groups] u64 | peak [rows,
  * groups * PIECES] f32 | write_decided: the rest of a call with a raffle_extra, when decide_requested has been launched. */
 size_t write_workspace(const raffle_plan_desc *desc);
-cudaError_t write_prepare(const raffle_plan_desc *desc, int major);
+cudaError_t write_prepare(const raffle_plan_desc *desc); /* where there are clusters */
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error);
-cudaError_t write_decided(const raffle_plan *plan, const call *call, int processors);
+cudaError_t write_decided(const raffle_plan *plan, const call *call);
 
 /* The raffle_state functions, in state.cu. */
 raffle_status slots_change(const state_call *call, raffle_error *error);

@@ -27,8 +27,9 @@ enum { READ_LIST, READ_KEPT, READ_WEIGHTS, READ_EQUALS };
  * which groups less than `drop` below the best then have too. */
 __device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.flat && fabsf(best * s.c) < 0x1p12f - 64.0f; }
 
+enum { SUM_BINS = 512 }; /* values of sums.cuh, in shared memory and in the workspace */
+
 /* What fast.cuh keeps in shared memory. */
-enum { SUM_BINS = 512 };
 enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384, NOTED_EACH = 28 };
 struct alignas(16) quick { /* read 16 bytes at a time */
     union {

@@ -42,7 +42,7 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
-/* REQUESTED and TOLD: see below. SUMS: blocks leave sums by value of rows that look flat (sums.cuh). */
+/* REQUESTED, TOLD and ASKED: see below. SUMS: blocks leave sums by value of rows that look flat (sums.cuh). */
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;

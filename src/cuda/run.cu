@@ -14,9 +14,7 @@ cudaError_t verify_launch_requested(verify_args *a, int dtype, const verify_devi
 cudaError_t verify_report_launch(verify_args *a, int dtype, cudaStream_t stream);                    /* verify_report.cu */
 
 /* What plan creation learns about the device. */
-struct device_state {
-    int device, processors;
-    bool early; /* see verify_device */
+struct device_state : device_facts {
     char name[64];
     sample_function kernel, requested; /* requested: of calls with extras or a report */
     size_t sections; /* of all rows together, of the call that has most: sums.cuh */
@@ -118,6 +116,17 @@ static size_t sections_most(const raffle_plan_desc *desc, int processors) {
     return (size_t)most;
 }
 
+/* `code`: the architecture that the kernels were compiled for, times 10. A GPU may be newer: then what only newer ones can is not in them. */
+static device_facts facts_make(int device, const cudaDeviceProp &properties, int code) {
+    enum { HOPPER = 90, GRAPHS_TOO = 12030 };
+    device_facts f = {device, properties.multiProcessorCount, properties.major, false, false};
+    int clusters = 0, driver = 0;
+    if (properties.major * 10 < HOPPER || code < HOPPER) return f;
+    f.clusters = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device) == cudaSuccess && clusters;
+    f.early = CUDART_VERSION >= GRAPHS_TOO && cudaDriverGetVersion(&driver) == cudaSuccess && driver >= GRAPHS_TOO;
+    return f;
+}
+
 static raffle_status create(raffle_plan *plan, raffle_error *error) {
     static const sample_function kernels[] = {sample_kernel<type_f32>, sample_kernel<type_f16>, sample_kernel<type_bf16>};
     char why[112] = "";
@@ -131,18 +140,17 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     if (code == cudaSuccess) code = cudaGetDeviceProperties(&properties, plan->desc.device);
     if (code != cudaSuccess) return device_fail(error, "querying the GPU", code);
     /* Loads the kernel now, and shows whether this build has code for this GPU. */
-    cudaFuncAttributes attributes;
+    cudaFuncAttributes attributes = {};
     code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
     if (code == cudaSuccess && plan->desc.flags) code = cudaFuncGetAttributes(&attributes, sample_requested[plan->desc.dtype]);
     if (code == cudaSuccess && plan->desc.flags & RAFFLE_PLAN_EXTRA)
         code = cudaFuncGetAttributes(&attributes, decide_requested[plan->desc.dtype]);
-    if (code == cudaSuccess) code = write_prepare(&plan->desc, properties.major);
+    const device_facts facts = facts_make(plan->desc.device, properties, attributes.ptxVersion);
+    if (code == cudaSuccess && facts.clusters) code = write_prepare(&plan->desc);
     if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
     device_state *state = (device_state *)malloc(sizeof *state);
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
-    state->device = plan->desc.device;
-    state->processors = properties.multiProcessorCount;
-    state->early = launches_early(properties.major);
+    static_cast<device_facts &>(*state) = facts;
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
     state->kernel = kernels[plan->desc.dtype];
     state->requested = sample_requested[plan->desc.dtype];
@@ -234,7 +242,7 @@ static raffle_status write(const raffle_plan *plan, const call *call, raffle_err
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     cudaError_t code = launch(state, decide_requested[plan->desc.dtype], &a, call->launch.stream);
-    if (code == cudaSuccess) code = write_decided(plan, call, state->processors);
+    if (code == cudaSuccess) code = write_decided(plan, call);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }
 
@@ -302,8 +310,7 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.has_report = v->report != NULL;
     device_guard guard(plan->desc.device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    const device_state *state = (const device_state *)plan->state;
-    const verify_device device = {state->processors, state->early};
+    const verify_device device = {facts_of(plan).processors, facts_of(plan).early};
     const bool requested = a.target.extra || a.draft.extra || a.has_report;
     const cudaStream_t stream = call->target.launch.stream;
     cudaError_t code = (requested ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, device, stream);

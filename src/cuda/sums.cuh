@@ -44,6 +44,12 @@ __device__ __forceinline__ uint32_t value_most(int32_t exponent) { return bits_o
 __device__ __forceinline__ uint32_t value_unit(uint32_t down) { return 17 - (down + SUM_STEPS / 2 - 1) / SUM_STEPS; }
 static_assert((SUM_BINS + SUM_STEPS / 2 - 1) / SUM_STEPS <= 17, "units are not below 1");
 
+/* Whether a group that is not empty is so far below the best that its tokens' tickets are cut. */
+__device__ __forceinline__ bool group_far(scale by, float best, float m) {
+    if (!(m > MINUS_INF)) return false;
+    return m < best - by.drop || ref_make_near(by, best).exponent - ref_make_near(by, m).exponent > TICKET_BITS;
+}
+
 /* ---- the second look, by the block that has read a part ---------------------------------------------------- */
 
 /* The largest exponent of groups [first, end), whose maxima go to q.peak[0 ...]. SECTION_NONE if one of them, but for empty ones, is so
@@ -62,8 +68,7 @@ template <class type> __device__ __forceinline__ int32_t section_exponent(work<t
     fast_range(&unused, &most, q.space[0]);
     const float top = float_of_order(most);
     const int32_t exponent = ref_make_near(by, top).exponent;
-    const bool far = m > MINUS_INF && exponent - ref_make_near(by, m).exponent > TICKET_BITS;
-    const bool any = __syncthreads_or(far || !(top > MINUS_INF) || !weights_hold(by, top));
+    const bool any = __syncthreads_or(group_far(by, top, m) || !(top > MINUS_INF) || !weights_hold(by, top));
     return any ? SECTION_NONE : exponent;
 }
 

@@ -513,7 +513,7 @@ template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, c
         q.list[threadIdx.x] = groups.x < groups.y ? (uint32_t)(s.exponent - exponent) : SUM_BINS; /* no sum reaches so far */
     }
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS)
-        none |= q.peak[g] > MINUS_INF && s.exponent - ref_make_near(s.by, q.peak[g]).exponent > TICKET_BITS;
+        none |= group_far(s.by, s.best, q.peak[g]);
     return !__syncthreads_or(none);
 }
 
@@ -620,7 +620,8 @@ __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s,
     const int down = octave * SUM_STEPS + step;
     const uint32_t value = value_most(s.exponent) - (uint32_t)down;
     const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
-    const wide_window window = wide_window_make(middle - 0.55f * one, middle + 0.55f * one);
+    /* The value's logits, and a bit more: half a value, and 0.05 for what rounding does where values are largest, 2^17. */
+    const wide_window window = wide_window_make(middle - 0.6f * one, middle + 0.6f * one);
     wide_list_value(k, window.low, s.by.c, value);
     if (!wide_listed(q)) return false;
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;

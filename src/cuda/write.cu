@@ -80,8 +80,7 @@ static cudaError_t launch(write_function kernel, dim3 grid, write_args *a, cudaS
 /* Bytes of shared memory of a multiprocessor; what of it a block can have, less what is not dynamic. */
 enum { PROCESSOR_MEMORY = 228 << 10, CLUSTER_MEMORY = 222 << 10 };
 
-cudaError_t write_prepare(const raffle_plan_desc *desc, int major) {
-    if (major < 9) return cudaSuccess;
+cudaError_t write_prepare(const raffle_plan_desc *desc) {
     const cluster_function kernel = kernels_of(desc)->cluster;
     cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, CLUSTER_MEMORY);
     if (code == cudaSuccess) code = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
@@ -112,9 +111,9 @@ static bool cluster_choose(const write_args *a, int processors, int most, cluste
 /* Bytes of shared memory that keep a multiprocessor from taking many more blocks than its share while others have less. */
 static size_t cluster_spread(int64_t blocks, int processors) { return (size_t)PROCESSOR_MEMORY / (size_t)(blocks / processors + 3); }
 
-static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, int processors, bool early,
+static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, const device_facts &gpu,
                                   cudaStream_t stream) {
-    const size_t needed = cluster_memory(c.warps, c.per), spread = cluster_spread(a->rows * c.blocks, processors);
+    const size_t needed = cluster_memory(c.warps, c.per), spread = cluster_spread(a->rows * c.blocks, gpu.processors);
     cudaLaunchAttribute attribute[2];
     attribute[0].id = cudaLaunchAttributeClusterDimension;
     attribute[0].val.clusterDim.x = (unsigned)c.blocks;
@@ -126,7 +125,7 @@ static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const 
     config.dynamicSmemBytes = needed > spread ? needed : spread;
     config.stream = stream;
     config.attrs = attribute;
-    config.numAttrs = early ? 2 : 1;
+    config.numAttrs = gpu.early ? 2 : 1;
     return cudaLaunchKernelEx(&config, kernel, *a, c.per);
 }
 
@@ -147,10 +146,10 @@ static cudaError_t write_rows(const write_kernels &k, write_args *a, int process
     return code;
 }
 
-cudaError_t write_decided(const raffle_plan *plan, const call *call, int processors) {
+cudaError_t write_decided(const raffle_plan *plan, const call *call) {
     write_args a;
     args_make(&a, plan, call);
-    return write_rows(write_kernels_requested[plan->desc.dtype], &a, processors, call->launch.stream);
+    return write_rows(write_kernels_requested[plan->desc.dtype], &a, facts_of(plan).processors, call->launch.stream);
 }
 
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -159,20 +158,17 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(plan->desc.device);
-    int processors = 1, clusters = 0, major = 0;
-    cudaError_t code = guard.code;
-    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, plan->desc.device);
-    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, plan->desc.device);
-    if (code == cudaSuccess) code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, plan->desc.device);
-    if (code != cudaSuccess) return device_fail(error, "choosing the GPU", code);
+    if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
+    const device_facts &gpu = facts_of(plan);
+    cudaError_t code;
     const bool simple = a.data && a.form != FORM_LOGIT && !a.filters && !a.kept && !a.list && !a.count;
     cluster_shape shape;
-    if (clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST && cluster_choose(&a, processors, major == 9 ? CLUSTER_MOST : CLUSTER_USUAL, &shape)) {
-        code = cluster_launch(k.cluster, &a, shape, processors, launches_early(major), call->launch.stream);
+    if (gpu.clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST && cluster_choose(&a, gpu.processors, gpu.major == 9 ? CLUSTER_MOST : CLUSTER_USUAL, &shape)) {
+        code = cluster_launch(k.cluster, &a, shape, gpu, call->launch.stream);
         return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     }
-    code = launch(k.records, grid_of(&a, processors), &a, call->launch.stream);
+    code = launch(k.records, grid_of(&a, gpu.processors), &a, call->launch.stream);
     if (code == cudaSuccess && a.filters) code = launch(k.verdicts, dim3((unsigned)least(a.rows, INT32_MAX)), &a, call->launch.stream);
-    if (code == cudaSuccess && !a.token) code = write_rows(k, &a, processors, call->launch.stream);
+    if (code == cudaSuccess && !a.token) code = write_rows(k, &a, gpu.processors, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }
