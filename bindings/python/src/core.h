@@ -210,8 +210,9 @@ typedef struct workspaces_object {
     PyObject *kind; /* makes them */
     int by_stream, count, next;
     workspaces_entry entry[WORKSPACES_MAX];
-    PyObject *quick;    /* (empty_like, words for new_empty) of kinds whose usual call core_quick does; or None */
-    PyObject *like;     /* tokens of as many rows as the last calls had, on their device; or NULL */
+    PyObject *quick;     /* (empty_like, words for new_empty) of kinds whose usual call core_quick does; or None */
+    PyObject *like;      /* tokens of as many rows as the last calls had, on their device; or NULL */
+    PyObject *like_type; /* the type of those calls' logits */
     int64_t like_rows;
     int32_t like_device;
 } workspaces_object;
