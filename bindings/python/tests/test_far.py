@@ -317,6 +317,15 @@ def test_a_flag_that_raises():
         raffle._core.inside(Never())
 
 
+def test_positions_that_a_draw_advanced_are_not_held():
+    """Of a kept workspace: the number that was written there is no longer the one that is there."""
+    logits = rows(4)
+    gpu, numbers = exchanged(logits), (0.9, 0, 1.0, 0.0, 3, 5)
+    spaces = raffle._arrays.kind_of(gpu).workspaces
+    for after in (0, 1, 1, 0):
+        same(raffle._core.quick(spaces, gpu, numbers, None, None, 0, after), raffle.sample(logits, *numbers))
+
+
 def test_prepared_calls_read_arrays_anew():
     logits = rows(6)
     gpu, temperature = far(logits), far(np.full(6, 0.8, np.float32))
