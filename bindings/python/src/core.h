@@ -243,7 +243,8 @@ typedef struct batch {
     raffle_launch launch;
     array_view logits_view, allow_view, token_view, row_flags_view, workspace_view;
     param param[PARAM_COUNT], slot, index;
-    workspace *space; /* one that is kept; NULL: the caller's, in workspace_view, or a CPU's */
+    workspace *space; /* on a GPU: one of Workspaces, which may keep it for later calls; NULL: the caller's array, in
+                         workspace_view, or none yet; a CPU's are the plan's */
     void *packed; /* a bool mask as bits */
     int uploaded; /* 1: the parameters are on the GPU already */
     int capturing; /* 1: a graph is being captured from the stream */
