@@ -132,7 +132,7 @@ RAFFLE_API void raffle_plan_destroy(raffle_plan *plan); /* NULL is fine */
 /* Bytes of scratch memory one call needs, a multiple of RAFFLE_WORKSPACE_ALIGN: host memory for CPU plans,
  * device memory for CUDA plans, aligned to RAFFLE_WORKSPACE_ALIGN. Calls that run at the same time need a
  * workspace each. A CUDA workspace must be all zero bytes before its first use with a plan; calls leave it
- * ready for the plan's next. */
+ * ready for the plan's next, but for one that returned RAFFLE_E_DEVICE: then it must be zeroed again. */
 RAFFLE_API size_t raffle_plan_workspace(const raffle_plan *plan);
 
 /* A line for people: backend, instruction set or GPU, dtype, vocab. Writes at most `bytes` bytes with
@@ -205,7 +205,8 @@ typedef struct raffle_result {
     uint32_t *row_flags; /* [rows] or NULL */
     const struct raffle_report *report; /* log-probabilities and the like, or NULL */
     uint64_t *advance;   /* [slots] or NULL: the entry of each row's slot grows by 1 when the row is drawn. params.position itself:
-                            the next call draws the next tokens. No two rows may have the same slot */
+                            the next call draws the next tokens. No two rows may have the same slot. CUDA: not with plans for
+                            RAFFLE_PROBS, nor with row_index unless there is extra or a report (RAFFLE_E_UNSUPPORTED) */
 } raffle_result;
 
 /* How to run: scratch memory, and for CUDA the stream. CPU callers with several threads give each its

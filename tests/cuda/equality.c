@@ -22,6 +22,7 @@ static void round_run(match *m, test_random *r, int64_t oracle_rows) {
     if (random_below(r, 3) == 0) m->has |= HAS_ALLOW;
     if (random_below(r, 4) == 0) m->has &= ~every[random_below(r, 5)];
     match_pick(m, r);
+    if (m->slots >= m->rows && random_below(r, 2)) match_shuffle_slots(m, r); /* so that calls can advance them */
     if (m->has & HAS_ALLOW) match_mask(m);
     match_run_gpu(m);
     match_run_cpu(m);

@@ -238,6 +238,16 @@ static inline void match_pick(match *m, test_random *r) {
     for (int64_t i = 0; i < m->rows; ++i) c->slot[i] = (int32_t)random_below(r, m->slots);
 }
 
+/* Slots in any order, none twice: there must be as many as rows. */
+static inline void match_shuffle_slots(match *m, test_random *r) {
+    int32_t *slot = m->control->slot;
+    for (int64_t i = 0; i < m->rows; ++i) { /* row i takes the place of an earlier one, which moves to a slot of its own */
+        const int64_t j = random_below(r, i + 1);
+        slot[i] = slot[j];
+        slot[j] = (int32_t)(i + m->slots - m->rows);
+    }
+}
+
 /* Of seeds and positions: a graph keeps them, so they are the same for all calls. */
 static inline uint64_t match_seed_offset(const match *m) { return (uint64_t)m->vocab * 0x9e3779b97f4a7c15u; }
 static inline uint64_t match_position_offset(const match *m) { return (uint64_t)m->vocab % 3 ? (uint64_t)m->vocab << 29 : 0; }
@@ -288,8 +298,16 @@ static inline void match_cpu_part(void *given, int member, int members) {
 
 static inline void match_run_cpu(match *m) { crew_run(match_cpu_part, m); }
 
-/* Whether calls advance the entries of their rows: slots may be there twice. */
-static inline int match_advances(const match *m) { return !(m->has & HAS_SLOT) && m->input == RAFFLE_LOGITS; }
+/* Counts the rows of each slot, and returns whether calls advance them: each must be one row's alone. */
+static inline int match_advances(const match *m, uint16_t *rows_of) {
+    int alone = m->input == RAFFLE_LOGITS;
+    memset(rows_of, 0, (ROWS_MAX + ROWS_GUARD) * sizeof *rows_of);
+    for (int64_t row = 0; row < m->rows; ++row) {
+        const int64_t slot = m->has & HAS_SLOT ? m->control->slot[row] : row;
+        if (slot >= 0 && slot < m->slots && ++rows_of[slot] > 1) alone = 0;
+    }
+    return alone;
+}
 
 /* Rows [from, from + rows) with the parameters in device memory; slots say which are theirs unless from is 0. */
 static inline raffle_status match_call(const match *m, int64_t from, int64_t rows, cudaStream_t stream,
@@ -300,11 +318,12 @@ static inline raffle_status match_call(const match *m, int64_t from, int64_t row
     logits.data = m->device + (m->first + from * m->stride) * element_bytes(m->dtype);
     logits.rows = rows;
     logits.row_stride = m->stride;
+    uint16_t rows_of[ROWS_MAX + ROWS_GUARD];
     raffle_result result = raffle_result_init();
     result.token = m->device_answers->token;
     result.row_flags = m->has & HAS_FLAGS ? m->device_answers->row_flags : NULL;
     result.report = m->gpu_report;
-    result.advance = match_advances(m) ? m->device_answers->advanced : NULL;
+    result.advance = match_advances(m, rows_of) ? m->device_answers->advanced : NULL;
     raffle_launch launch = raffle_launch_init();
     launch.workspace = m->space;
     launch.workspace_bytes = m->space_bytes;
@@ -326,8 +345,10 @@ static inline void match_run_gpu(match *m) {
     match_send_controls(m);
     MUST(match_call(m, 0, m->rows, m->stream, &must_error));
     match_fetch(m);
+    uint16_t rows_of[ROWS_MAX + ROWS_GUARD];
+    const int advances = match_advances(m, rows_of);
     for (int64_t i = 0; i < ROWS_MAX + ROWS_GUARD; ++i)
-        CHECK_EQ(m->got->advanced[i] - POISON * 0x0101010101010101u, (uint64_t)(match_advances(m) && i < m->rows));
+        CHECK_EQ(m->got->advanced[i] - POISON * 0x0101010101010101u, (uint64_t)(advances ? rows_of[i] : 0));
 }
 
 /* ---- the comparison ---- */

@@ -83,6 +83,9 @@ static void run_backwards(const batch *b, runner r, const char *isa) {
     }
     raffle_params params = batch_params(b);
     params.slot = order;
+    uint64_t position[BATCH_ROWS_MAX];
+    memcpy(position, b->position, (size_t)b->rows * sizeof *position);
+    params.position = o.result.advance = position;
     params.allow = allow;
     params.allow_stride = b->words + 3;
     raffle_logits logits = raffle_logits_init();
@@ -90,6 +93,7 @@ static void run_backwards(const batch *b, runner r, const char *isa) {
     logits.rows = b->rows;
     logits.row_stride = -b->stride;
     CHECK_STATUS(raffle_sample(r.plan, &logits, &params, &o.result, &r.launch, NULL), RAFFLE_OK);
+    for (int64_t i = 0; i < b->rows; ++i) CHECK_EQ(position[i], b->position[i] + 1);
     outputs_check(&o, b, order, isa);
     free(allow);
 }

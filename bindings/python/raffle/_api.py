@@ -165,7 +165,9 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     """Check everything once, and draw as often as you like: ``call = prepare(...)``, then ``call()`` for each step.
 
     Arguments are those of sample(). Arrays (logits, parameters, masks, out) are read and written in place at every
-    call, so change their contents between calls; numbers, lists and what raffle.More has are fixed. ``advance=True`` adds
+    call, so change their contents between calls; numbers, lists and what raffle.More has are fixed. For logits on a GPU
+    that is so of arrays there: parameters, index and slot in host memory are copied by prepare(), and fixed as
+    numbers are. What is prepared while a graph is captured runs in that graph alone. ``advance=True`` adds
     one to every row's position after each call. The call returns `out`, or with logprobs (out, a raffle.Report whose
     arrays each call writes anew). It belongs to one thread at a time, and on a GPU to one stream at a time; there it
     can be captured in a graph.

@@ -130,7 +130,8 @@ class Kind:
         return contextlib.nullcontext()
 
     def workspace(self, logits: Any, plan: Any, stream: Any) -> Any:
-        """A new one of a plan, for work on `stream`; None: the current one. The extension keeps it for the next call."""
+        """A new one of a plan, for work on `stream`; None: the current one. The extension keeps it for later calls, but not one
+        that is made in operator() or while a graph is captured."""
         with self.on(logits, stream):
             return self.zeros(logits, plan.device_bytes, "uint8")
 

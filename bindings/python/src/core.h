@@ -210,8 +210,9 @@ typedef struct workspaces_object {
     PyObject *kind; /* makes them */
     int by_stream, count, next;
     workspaces_entry entry[WORKSPACES_MAX];
-    PyObject *quick;    /* (empty_like, words for new_empty) of kinds whose usual call core_quick does; or None */
-    PyObject *like;     /* tokens of as many rows as the last calls had, on their device; or NULL */
+    PyObject *quick;     /* (empty_like, words for new_empty) of kinds whose usual call core_quick does; or None */
+    PyObject *like;      /* tokens of as many rows as the last calls had, on their device; or NULL */
+    PyObject *like_type; /* the type of those calls' logits */
     int64_t like_rows;
     int32_t like_device;
 } workspaces_object;
@@ -242,7 +243,8 @@ typedef struct batch {
     raffle_launch launch;
     array_view logits_view, allow_view, token_view, row_flags_view, workspace_view;
     param param[PARAM_COUNT], slot, index;
-    workspace *space; /* one that is kept; NULL: the caller's, in workspace_view, or a CPU's */
+    workspace *space; /* on a GPU: one of Workspaces, which may keep it for later calls; NULL: the caller's array, in
+                         workspace_view, or none yet; a CPU's are the plan's */
     void *packed; /* a bool mask as bits */
     int uploaded; /* 1: the parameters are on the GPU already */
     int capturing; /* 1: a graph is being captured from the stream */

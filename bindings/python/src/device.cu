@@ -156,6 +156,7 @@ const char *device_record_begin(int device, void **stream) {
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamBeginCapture(made, cudaStreamCaptureModeRelaxed);
     if (code != cudaSuccess && made) cudaStreamDestroy(made);
+    if (code != cudaSuccess) cudaGetLastError(); /* the sentence tells it; the caller's next call should not */
     *stream = made;
     return sentence(code);
 }

@@ -54,7 +54,10 @@ static int call_draw(sample_call *c) {
         b->result.advance = (uint64_t *)b->params.position;
         after.what &= ~AFTER_ADVANCE;
     }
-    return after_check(b, &after) || batch_run(b, sample) || after_run(b, &after) ? -1 : 0;
+    const int wrong = after_check(b, &after) || batch_run(b, sample) || after_run(b, &after);
+    /* What advances may be the copy in a kept workspace, which then has another number than the one written there. */
+    if (c->after.what & AFTER_ADVANCE && b->space) b->space->held[PARAM_POSITION].count = 0;
+    return wrong ? -1 : 0;
 }
 
 /* sample(..., report, after) */
@@ -121,6 +124,8 @@ typedef struct call_object {
     sample_call call;
     PyObject *arguments; /* the caller's objects, so that they live as long as the call */
     void *graph;         /* CUDA: all that a run launches; NULL: it is launched one by one */
+    void *stream;        /* CUDA: what prepare() was told, for runs that are told nothing */
+    int in_graph;        /* 1: prepared while a graph was captured, whose replays write its parameters */
     int running;         /* guarded by the GIL: a prepared call has one set of outputs */
 } call_object;
 
@@ -187,6 +192,8 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
         raffle_error error = raffle_error_init();
         raffle_status status = batch_upload(b, &error);
         b->uploaded = 1;
+        call->stream = b->launch.stream;
+        call->in_graph = b->capturing;
         if (status) {
             core_raise(status, &error);
             Py_DECREF((PyObject *)call);
@@ -248,11 +255,16 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
     if (far) {
         if (stream && stream != Py_None) {
             if (stream_address(stream, (void **)&b->launch.stream)) return NULL;
-        } else if (!b->stream_given) {
-            array_current_stream(b->logits_object, b->logits_view.device, (void **)&b->launch.stream);
+        } else {
+            b->launch.stream = call->stream;
+            if (!b->stream_given) array_current_stream(b->logits_object, b->logits_view.device, (void **)&b->launch.stream);
+        }
+        b->capturing = device_is_capturing(b->plan->desc.device, b->launch.stream);
+        if (call->in_graph && !b->capturing) {
+            PyErr_SetString(PyExc_RuntimeError, "this call was prepared while a graph was captured, and runs in that graph alone");
+            return NULL;
         }
     }
-    if (far) b->capturing = device_is_capturing(b->plan->desc.device, b->launch.stream);
     if (b->requests && b->requests->has_extra && !b->params.extra) {
         PyErr_SetString(PyExc_RuntimeError, "a request has come that asks for more than those at the time of prepare(): prepare again");
         return NULL;

@@ -10,7 +10,9 @@ static _Thread_local int inside; /* 1: nothing that is made now may be kept */
 
 PyObject *core_inside(PyObject *module, PyObject *flag) {
     (void)module;
-    inside = PyObject_IsTrue(flag);
+    const int told = PyObject_IsTrue(flag);
+    if (told < 0) return NULL;
+    inside = told;
     Py_RETURN_NONE;
 }
 
@@ -38,7 +40,8 @@ workspace *workspace_get(PyObject *workspaces, const batch *b) {
         }
     workspace *made = workspace_make(w, b);
     if (!made || !kept) return made;
-    const int place = w->count < WORKSPACES_MAX ? w->count++ : w->next++ % WORKSPACES_MAX;
+    const int place = w->count < WORKSPACES_MAX ? w->count++ : w->next;
+    if (w->count == WORKSPACES_MAX) w->next = (place + 1) % WORKSPACES_MAX;
     const workspaces_entry before = w->entry[place], now = {b->plan, stream, made};
     w->entry[place] = now;
     made->by_stream = w->by_stream;
@@ -64,7 +67,9 @@ static PyObject *tokens_make(PyObject *logits, int64_t rows, PyObject *words) {
     static PyObject *name;
     if (!name && !(name = PyUnicode_InternFromString("new_empty"))) return NULL;
     PyObject *method = PyObject_GetAttr(logits, name), *count = method ? Py_BuildValue("(L)", (long long)rows) : NULL;
-    PyObject *made = count ? PyObject_Call(method, count, words) : NULL;
+    PyObject *copy = count ? PyDict_Copy(words) : NULL; /* a class of tensors may be handed the dict itself, and change it */
+    PyObject *made = copy ? PyObject_Call(method, count, copy) : NULL;
+    Py_XDECREF(copy);
     Py_XDECREF(count);
     Py_XDECREF(method);
     return made;
@@ -73,24 +78,30 @@ static PyObject *tokens_make(PyObject *logits, int64_t rows, PyObject *words) {
 PyObject *workspaces_tokens(PyObject *workspaces, PyObject *logits, const array_view *seen) {
     workspaces_object *w = (workspaces_object *)workspaces;
     const int64_t rows = seen->shape[0];
-    PyObject *empty_like = PyTuple_GetItem(w->quick, 0), *words = PyTuple_GetItem(w->quick, 1), *before = w->like, *like = NULL;
+    PyObject *empty_like = PyTuple_GetItem(w->quick, 0), *words = PyTuple_GetItem(w->quick, 1), *like = w->like;
+    PyObject *const type = (PyObject *)Py_TYPE(logits);
     void *stream;
     if (!words) return NULL;
-    const int again = w->like_rows == rows && w->like_device == seen->device.id;
-    if (again && before) { /* by a model: torch takes less time where it has less to read */
-        Py_INCREF(before);
-        PyObject *made = PyObject_CallFunctionObjArgs(empty_like, before, NULL);
-        Py_DECREF(before);
+    /* Of logits of the same type: a class of its own may have tokens of its own, which other logits' must not become. */
+    const int again = w->like_rows == rows && w->like_device == seen->device.id && w->like_type == type;
+    if (again && like) { /* by a model: torch takes less time where it has less to read */
+        Py_INCREF(like);
+        PyObject *made = PyObject_CallFunctionObjArgs(empty_like, like, NULL);
+        Py_DECREF(like);
         return made;
     }
+    like = NULL;
     if (again && !inside && array_current_stream(logits, seen->device, &stream) == 0 && !device_is_capturing(seen->device.id, stream) &&
         !(like = tokens_make(logits, rows, words)))
         return NULL;
-    before = w->like;
+    PyObject *const before = w->like, *const type_before = w->like_type;
+    Py_INCREF(type);
     w->like = like;
+    w->like_type = type;
     w->like_rows = rows;
     w->like_device = seen->device.id;
     Py_XDECREF(before);
+    Py_XDECREF(type_before);
     return tokens_make(logits, rows, words);
 }
 
@@ -122,6 +133,7 @@ static void workspaces_dealloc(PyObject *self) {
     Py_XDECREF(w->kind);
     Py_XDECREF(w->quick);
     Py_XDECREF(w->like);
+    Py_XDECREF(w->like_type);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }

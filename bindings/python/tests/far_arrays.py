@@ -153,7 +153,7 @@ class Exchanged(Far):
         return self.negated
 
     def new_empty(self, rows, dtype):
-        return Exchanged((rows,), dtype)
+        return type(self)((rows,), dtype)
 
     def tensor(self):
         self.axes = (ctypes.c_int64 * len(self.shape))(*self.shape)  # as long as the array
@@ -192,7 +192,7 @@ def _table():
 
 
 class ExchangedKind(FarKind):
-    asks, quick = True, (lambda like: Exchanged(like.shape, like.dtype), {"dtype": "int32"})
+    asks, quick = True, (lambda like: type(like)(like.shape, like.dtype), {"dtype": "int32"})
 
     def empty(self, logits, shape, dtype):
         return Exchanged(shape, dtype)

@@ -245,6 +245,44 @@ def test_the_quick_way(monkeypatch):
     assert used() <= before
 
 
+def own_types(monkeypatch):
+    """(a class of tensors whose tokens are of that class, one whose tokens are plain, as torch.nn.Parameter's)"""
+    if TORCH:
+        import torch
+
+        return type("Own", (torch.Tensor,), {}), torch.nn.Parameter
+    plain = type(exchanged(rows(1)))
+    made = type("Own", (plain,), {}), type("Parameter", (plain,), dict(new_empty=lambda self, rows, dtype: plain((rows,), dtype)))
+    for one in made:
+        for kept in (raffle._arrays._kinds, raffle._arrays.quick_spaces):
+            monkeypatch.setitem(kept, one, kept[plain])
+    return made
+
+
+def test_tokens_are_of_the_type_of_their_logits(monkeypatch):
+    """Whatever the logits of the calls before were: a model of the tokens is for logits of one type."""
+    logits = rows(5)
+    plain = exchanged(logits)
+    own, parameter = own_types(monkeypatch)
+    if TORCH:
+        arrays = plain, plain.as_subclass(own), parameter(plain, requires_grad=False)
+    else:
+        arrays = plain, *(one(plain.shape, plain.dtype, plain.memory) for one in (own, parameter))
+    wanted = type(plain), own, type(plain)
+    for order in ((0,) * 4, (1,) * 4, (0,) * 4, (2,) * 4, (1, 2, 0) * 3, (1, 1, 2, 2, 0, 0) * 2):
+        for step, which in enumerate(order):
+            drawn = raffle.sample(arrays[which], seed=step)
+            assert type(drawn) is wanted[which]
+            same(drawn.as_subclass(type(plain)) if TORCH else drawn, raffle.sample(logits, seed=step))
+    if TORCH:
+        return
+    asked = []
+    monkeypatch.setattr(parameter, "new_empty", lambda self, rows, dtype: (asked.append(rows), type(plain)((rows,), dtype))[1])
+    for step in range(9):
+        raffle.sample(arrays[2], seed=step)
+    assert len(asked) == 3  # one, then one and a model: the rest is made by it
+
+
 def test_many_numbers_take_no_memory():
     gpu, words = far(rows(3)), dict(top_k=4)
     for step in range(3):  # what is kept is made here: a workspace, a model of the tokens
@@ -268,6 +306,24 @@ def test_operators_keep_no_memory_of_a_compiler(monkeypatch):
         with kind.operator() if turn in (2, 3) else contextlib.nullcontext():
             same(raffle.sample(gpu, 0.8, seed=turn), raffle.sample(logits, 0.8, seed=turn))
         assert len(made) == wanted
+
+
+def test_a_flag_that_raises():
+    class Never:
+        def __bool__(self):
+            raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        raffle._core.inside(Never())
+
+
+def test_positions_that_a_draw_advanced_are_not_held():
+    """Of a kept workspace: the number that was written there is no longer the one that is there."""
+    logits = rows(4)
+    gpu, numbers = exchanged(logits), (0.9, 0, 1.0, 0.0, 3, 5)
+    spaces = raffle._arrays.kind_of(gpu).workspaces
+    for after in (0, 1, 1, 0):
+        same(raffle._core.quick(spaces, gpu, numbers, None, None, 0, after), raffle.sample(logits, *numbers))
 
 
 def test_prepared_calls_read_arrays_anew():
@@ -302,6 +358,26 @@ def test_a_call_that_is_prepared_while_a_graph_is_captured():
     for _ in range(2):
         replay()  # positions begin at 0 each time, since the graph has that in it too
         same(out, raffle.sample(logits, 0.7, seed=3, position=1))
+    write(out, np.full(4, -7, np.int32))
+    with pytest.raises(RuntimeError, match="prepared while a graph was captured, and runs in that graph alone"):
+        call()  # its numbers are written by replays, and are those of the last one
+    assert near(out).tolist() == [-7] * 4
+
+
+@pytest.mark.skipif(TORCH, reason="the other stream is used while one is captured, which torch does not allow")
+def test_the_stream_of_one_run_is_not_that_of_the_next():
+    logits = rows(4)
+    call = raffle.prepare(far(logits), seed=3, advance=True, stream=0)
+
+    def work():
+        call(current())  # is in the graph
+        return call()  # runs now, in the stream that prepare() was told
+
+    drawn, replay = capture(work)
+    same(drawn, raffle.sample(logits, seed=3))
+    replay()
+    same(drawn, raffle.sample(logits, seed=3, position=1))
+    same(call(), raffle.sample(logits, seed=3, position=2))
 
 
 # ---- Sampler -------------------------------------------------------------------------------------------------------------
