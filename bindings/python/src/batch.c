@@ -470,18 +470,13 @@ static int stream_take(batch *b, PyObject *stream, dl_device device) {
 }
 
 static int workspace_take(batch *b, PyObject *object) {
-    const array_view *v = &b->workspace_view;
-    if (object == Py_None) {
-        PyErr_SetString(PyExc_TypeError, "a call on a GPU needs a workspace");
+    if (Py_TYPE(object) != workspaces_type) {
+        PyErr_SetString(PyExc_TypeError, "a call on a GPU needs Workspaces");
         return -1;
     }
-    if (Py_TYPE(object) == workspaces_type) {
-        b->space = workspace_get(object, b);
-        if (!b->space) return -1;
-        v = &b->space->view;
-    } else if (array_take(object, "workspace", -1, &b->workspace_view)) {
-        return -1;
-    }
+    b->space = workspace_get(object, b);
+    if (!b->space) return -1;
+    const array_view *v = &b->space->view;
     int64_t bytes = array_count(v) * (v->dtype.bits / 8);
     if (!array_on_gpu(v) || v->device.id != b->plan->desc.device || !array_is_contiguous(v) || v->read_only ||
         bytes < (int64_t)(b->plan->workspace_bytes + batch_upload_bytes(b->plan->desc.rows_max))) {
@@ -571,7 +566,6 @@ void batch_release(batch *b) {
     array_release(&b->allow_view);
     array_release(&b->token_view);
     array_release(&b->row_flags_view);
-    array_release(&b->workspace_view);
     for (int i = 0; i < PARAM_COUNT; ++i) param_release(&b->param[i]);
     param_release(&b->slot);
     param_release(&b->index);

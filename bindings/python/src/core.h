@@ -241,10 +241,9 @@ typedef struct batch {
     raffle_params params;
     raffle_result result;
     raffle_launch launch;
-    array_view logits_view, allow_view, token_view, row_flags_view, workspace_view;
+    array_view logits_view, allow_view, token_view, row_flags_view;
     param param[PARAM_COUNT], slot, index;
-    workspace *space; /* on a GPU: one of Workspaces, which may keep it for later calls; NULL: the caller's array, in
-                         workspace_view, or none yet; a CPU's are the plan's */
+    workspace *space; /* on a GPU: one of Workspaces, which may keep it for later calls; a CPU's are the plan's */
     void *packed; /* a bool mask as bits */
     int uploaded; /* 1: the parameters are on the GPU already */
     int capturing; /* 1: a graph is being captured from the stream */
@@ -262,7 +261,7 @@ typedef struct batch_arguments {
     PyObject *logits, *params; /* params: a tuple in the order of PARAM_...; None: those of the requests */
     PyObject *requests;        /* a Requests object: its arrays where params is None, its extra and state */
     PyObject *index, *slot, *allow, *token, *row_flags;
-    PyObject *workspace; /* on a GPU: Workspaces, or an array */
+    PyObject *workspace; /* on a GPU: Workspaces */
     int flags;
     int dtype; /* raffle_dtype that 16-bit integers are to be read as, or -1 */
     int input; /* raffle_input */

@@ -89,35 +89,15 @@ void plan_cache_clear(void) {
 
 /* ---- as Python sees it ------------------------------------------------------------------------------------------ */
 
-static PyObject *plan_describe(PyObject *self, PyObject *none) {
-    (void)none;
-    char text[256];
-    raffle_plan_describe(((plan_object *)self)->plan, text, sizeof text);
-    return PyUnicode_FromString(text);
-}
-
-static PyObject *plan_number(PyObject *self, void *which) {
+static PyObject *plan_device_bytes(PyObject *self, void *none) {
     const plan_object *plan = (const plan_object *)self;
-    switch ((int)(intptr_t)which) {
-    case 0: return PyLong_FromLongLong(plan->desc.vocab);
-    case 1: return PyLong_FromLongLong(plan->desc.rows_max);
-    case 2: return PyLong_FromSize_t(plan->workspace_bytes);
-    case 3: return PyLong_FromSize_t(plan->workspace_bytes + batch_upload_bytes(plan->desc.rows_max));
-    default: return PyLong_FromLong(plan->desc.device);
-    }
+    (void)none;
+    return PyLong_FromSize_t(plan->workspace_bytes + batch_upload_bytes(plan->desc.rows_max));
 }
 
 static PyGetSetDef plan_getset[] = {
-    {"vocab", plan_number, NULL, "tokens per row", (void *)0},
-    {"rows_max", plan_number, NULL, "most rows of a call; 0: any number", (void *)1},
-    {"workspace_bytes", plan_number, NULL, "scratch memory that one call needs", (void *)2},
-    {"device_bytes", plan_number, NULL, "workspace_bytes and room for parameters, on a GPU", (void *)3},
-    {"device", plan_number, NULL, "CUDA device ordinal", (void *)4},
+    {"device_bytes", plan_device_bytes, NULL, "scratch memory that one call needs on a GPU, and room for its parameters", NULL},
     {NULL, NULL, NULL, NULL, NULL},
-};
-static PyMethodDef plan_methods[] = {
-    {"describe", plan_describe, METH_NOARGS, "A line for people."},
-    {NULL, NULL, 0, NULL},
 };
 static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *words) {
     (void)type, (void)arguments, (void)words;
@@ -128,7 +108,6 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *arguments, PyObject *wor
 static PyType_Slot plan_slots[] = {
     {Py_tp_new, plan_new},
     {Py_tp_dealloc, plan_dealloc},
-    {Py_tp_methods, plan_methods},
     {Py_tp_getset, plan_getset},
     {Py_tp_doc, "Shape, dtype and kernels, chosen once."},
     {0, NULL},

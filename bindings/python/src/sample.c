@@ -214,8 +214,7 @@ static int call_arrays_stay(const call_object *call) {
         const char *name;
         int argument;
     } arrays[] = {{&b->logits_view, "logits", 0}, {&b->index.view, "index", 3},     {&b->slot.view, "slot", 4},
-                  {&b->allow_view, "allow", 5},   {&b->token_view, "out", 6},       {&b->row_flags_view, "row_flags", 7},
-                  {&b->workspace_view, "workspace", 8}};
+                  {&b->allow_view, "allow", 5},   {&b->token_view, "out", 6},       {&b->row_flags_view, "row_flags", 7}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) {
         PyObject *object = PyTuple_GetItem(arguments, arrays[i].argument);
         if (arrays[i].view->data && array_stays(object, arrays[i].name, arrays[i].view)) return -1;
