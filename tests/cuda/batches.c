@@ -126,11 +126,11 @@ TEST(one_plan_two_workspaces) {
     match *m = crowd_make(RAFFLE_F16, gpu_quick() ? 999 : 49152, ROWS, 23), other = *m;
     CUDA(cudaStreamCreateWithFlags(&other.stream, cudaStreamNonBlocking));
     other.space = (char *)gpu_alloc(m->space_bytes + SPACE_GUARD);
-    CUDA(cudaMemset(other.space, 0, m->space_bytes));
-    CUDA(cudaMemset(other.space + m->space_bytes, POISON, SPACE_GUARD));
+    gpu_fill(other.space, 0, m->space_bytes);
+    gpu_fill(other.space + m->space_bytes, POISON, SPACE_GUARD);
     other.device_answers = (answers *)gpu_alloc(sizeof(answers));
     other.got = (answers *)host_alloc(sizeof(answers));
-    CUDA(cudaMemset(other.device_answers, POISON, sizeof(answers)));
+    gpu_fill(other.device_answers, POISON, sizeof(answers));
     match_send_controls(m);
     CUDA(cudaDeviceSynchronize());
     for (int turn = 0; turn < (gpu_quick() ? 3 : TURNS); ++turn) {

@@ -115,7 +115,7 @@ TEST(units) {
     NEED_GPU();
     static const float temperatures[] = {0.01f, 0.3f, 0.8f, 1.0f, 1.7f, 30.0f}, tops[] = {-3.3f, 0.0f, 0.7f, 11.0f, 20.05f};
     unsigned *count = (unsigned *)gpu_alloc(2 * sizeof *count), found[2];
-    CUDA(cudaMemset(count, 0, 2 * sizeof *count));
+    gpu_fill(count, 0, 2 * sizeof *count);
     for (size_t t = 0; t < sizeof temperatures / sizeof *temperatures; ++t)
         for (size_t i = 0; i < sizeof tops / sizeof *tops; ++i) CUDA(units_count(count, count + 1, temperatures[t], tops[i], NULL));
     CUDA(cudaMemcpy(found, count, sizeof found, cudaMemcpyDeviceToHost));

@@ -120,6 +120,13 @@ static inline void *gpu_alloc(size_t bytes) {
     return p;
 }
 
+/* Sets bytes, and waits for it: a fill runs in the default stream, for which the streams of tests do not wait, and on a GPU that others use it
+ * may come as late as the call behind it. */
+static inline void gpu_fill(void *p, int byte, size_t bytes) {
+    CUDA(cudaMemset(p, byte, bytes));
+    CUDA(cudaDeviceSynchronize());
+}
+
 static inline void *host_alloc(size_t bytes) {
     void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
     if (!p) abort();

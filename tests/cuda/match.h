@@ -77,8 +77,8 @@ static inline match *match_make_of(int dtype, int64_t vocab, int64_t rows_max, i
     for (int i = 0; i < CREW_MAX; ++i) m->cpu_space[i] = host_alloc(raffle_plan_workspace(m->cpu));
     m->space_bytes = raffle_plan_workspace(m->gpu);
     m->space = (char *)gpu_alloc(m->space_bytes + SPACE_GUARD);
-    CUDA(cudaMemset(m->space, 0, m->space_bytes));
-    CUDA(cudaMemset(m->space + m->space_bytes, POISON, SPACE_GUARD));
+    gpu_fill(m->space, 0, m->space_bytes);
+    gpu_fill(m->space + m->space_bytes, POISON, SPACE_GUARD);
     m->control = (controls *)calloc(1, sizeof(controls));
     m->device_control = (controls *)gpu_alloc(sizeof(controls));
     m->got = (answers *)host_alloc(sizeof(answers));

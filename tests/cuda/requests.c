@@ -86,8 +86,8 @@ static runner_gpu gpu_open(int dtype, int64_t vocab, int64_t rows, int64_t histo
     MUST(raffle_plan_create(&desc, &r.plan, &must_error));
     r.bytes = raffle_plan_workspace(r.plan);
     r.space = (char *)gpu_alloc(r.bytes + SPACE_GUARD);
-    CUDA(cudaMemset(r.space, 0, r.bytes));
-    CUDA(cudaMemset(r.space + r.bytes, POISON, SPACE_GUARD));
+    gpu_fill(r.space, 0, r.bytes);
+    gpu_fill(r.space + r.bytes, POISON, SPACE_GUARD);
     return r;
 }
 

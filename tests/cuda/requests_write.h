@@ -94,7 +94,7 @@ static void write_check(const sent *s, const batch *b, const runner_gpu *own, in
     if (bare) params.extra = device_params.extra = NULL; /* though histories are given */
     if (seedless) params.seed = params.position = device_params.seed = device_params.position = NULL;
     memset(wanted, POISON, w.bytes);
-    CUDA(cudaMemset(device, POISON, w.bytes));
+    gpu_fill(device, POISON, w.bytes);
     const raffle_output output = written_output(&w, wanted, NULL);
     written_cpu(b, &w, &here, &params, &output);
     written_gpu(own, &w, &there, &device_params, device, NULL);
@@ -145,7 +145,7 @@ static void write_wrong_check(const sent *s, const batch *b, const runner_gpu *o
     w.sets = 1;
     char *wanted = (char *)host_alloc(w.bytes), *got = (char *)host_alloc(w.bytes), *device = (char *)gpu_alloc(w.bytes);
     memset(wanted, POISON, w.bytes);
-    CUDA(cudaMemset(device, POISON, w.bytes));
+    gpu_fill(device, POISON, w.bytes);
     written_gpu(own, &w, &s->logits, &s->params, device, NULL);
     CUDA(cudaMemcpy(got, device, w.bytes, cudaMemcpyDeviceToHost));
     for (int64_t i = 0; i < b->rows; ++i) {

@@ -51,8 +51,8 @@ static inline int64_t entry_max_of(const raffle_state *s) {
 /* Both sides get `byte` everywhere, and are not cleared. */
 static inline void pool_wipe(pool *p, int byte) {
     memset(p->cpu.memory, byte, p->bytes);
-    CUDA(cudaMemset(p->device, POOL_POISON, p->bytes + 2 * POOL_GUARD));
-    CUDA(cudaMemset(p->gpu.memory, byte, p->bytes));
+    gpu_fill(p->device, POOL_POISON, p->bytes + 2 * POOL_GUARD);
+    gpu_fill(p->gpu.memory, byte, p->bytes);
     CUDA(cudaDeviceSynchronize());
 }
 

@@ -16,7 +16,7 @@ typedef struct written {
 
 static void *a_block(int side, size_t bytes) {
     void *p = side == 2 ? gpu_alloc(bytes) : host_alloc(bytes);
-    if (side == 2) CUDA(cudaMemset(p, POISON, bytes));
+    if (side == 2) gpu_fill(p, POISON, bytes);
     else memset(p, POISON, bytes);
     return p;
 }
@@ -307,7 +307,7 @@ TEST(index_and_bad_rows) {
         w.count[0][i] = 0;
         memset(w.list[0] + i * w.room, POISON, (size_t)w.room * 4);
     }
-    CUDA(cudaMemset(w.list[2], POISON, w.list_bytes));
+    gpu_fill(w.list[2], POISON, w.list_bytes);
     MUST(gpu_call(m, &w, &output, device_index, &must_error));
     m->control->slot[5] = 5; /* match_print looks there */
     compare(m, &w, "out of range");

@@ -85,7 +85,7 @@ static gpu_plan plan_make_for(int dtype, int64_t vocab, int64_t rows, uint32_t f
     }
     g.launch.workspace_bytes = raffle_plan_workspace(g.plan);
     g.launch.workspace = gpu_alloc(g.launch.workspace_bytes);
-    CUDA(cudaMemset(g.launch.workspace, 0, g.launch.workspace_bytes));
+    gpu_fill(g.launch.workspace, 0, g.launch.workspace_bytes);
     return g;
 }
 static gpu_plan plan_make(int dtype, int64_t vocab, int64_t rows) { return plan_make_for(dtype, vocab, rows, 0, 0); }
@@ -774,7 +774,7 @@ static void check_mixed(int dtype, int64_t vocab, int32_t method, int kind, int 
     mixed_out *out = sent(&got, sizeof got);
     gpu_plan g = plan_make(dtype, vocab, MIXED_ROWS + MIXED_DRAFTS);
     for (int again = 0; again < 2; ++again) {
-        CUDA(cudaMemset(out, 0, sizeof got));
+        gpu_fill(out, 0, sizeof got);
         CHECK_STATUS(mixed_call(g.plan, &g.launch, there, target_there, draft_there, method, kind, drafts, out), RAFFLE_OK);
         CUDA(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost));
         CHECK(!memcmp(&got, &wanted, sizeof got), "%s, %s, dtype %d, seed %llu%s: not the CPU's answers", method_names[method], draft_kinds[kind],
@@ -874,7 +874,7 @@ TEST(offsets_without_drafts) {
     uint32_t *flags_there = gpu_alloc(sizeof flags);
     verified.token = token_there, verified.accepted = accepted_there, verified.row_flags = flags_there;
     gpu_plan g = plan_make(RAFFLE_F32, WORDS, 2);
-    CUDA(cudaMemset(token_there, 0, sizeof token));
+    gpu_fill(token_there, 0, sizeof token);
     CHECK_STATUS(raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, NULL), RAFFLE_OK);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(token, token_there, sizeof token, cudaMemcpyDeviceToHost));
