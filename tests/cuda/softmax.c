@@ -143,6 +143,16 @@ static void compare(const match *m, written *w, const char *how) {
           "%s wrote outside its rows", how);
 }
 
+/* One call on each side, and the comparison. */
+static void both_write(match *m, written *w, int sets, const char *how) {
+    cpu_job job = {m, w, written_output(w, 0, sets), NULL, m->rows};
+    crew_run(cpu_part, &job);
+    raffle_output output = written_output(w, 2, sets);
+    MUST(gpu_call(m, w, &output, NULL, &must_error));
+    compare(m, w, how);
+    rows_checked += m->rows;
+}
+
 /* One batch with fresh parameters, in one form. */
 static void round_run(match *m, test_random *r, int filters, int sets, const char *how) {
     m->flags = pick_flags(r);
@@ -158,12 +168,7 @@ static void round_run(match *m, test_random *r, int filters, int sets, const cha
     match_send_controls(m);
     written w = written_make(m, (int)random_below(r, 3), (int)random_below(r, 3), random_below(r, 4) ? 8 * random_below(r, 2) : random_below(r, 9),
                              1 + random_below(r, m->vocab + 2));
-    cpu_job job = {m, &w, written_output(&w, 0, sets), NULL, m->rows};
-    crew_run(cpu_part, &job);
-    raffle_output output = written_output(&w, 2, sets);
-    MUST(gpu_call(m, &w, &output, NULL, &must_error));
-    compare(m, &w, how);
-    rows_checked += m->rows;
+    both_write(m, &w, sets, how);
     written_free(&w);
 }
 
@@ -335,12 +340,7 @@ TEST(large_weights) {
             m->has = HAS_FLAGS;
             match_send_controls(m);
             written w = written_make(m, v % 2 ? RAFFLE_BF16 : RAFFLE_F32, 0, 0, 1);
-            cpu_job job = {m, &w, written_output(&w, 0, 0), NULL, m->rows};
-            crew_run(cpu_part, &job);
-            raffle_output output = written_output(&w, 2, 0);
-            MUST(gpu_call(m, &w, &output, NULL, &must_error));
-            compare(m, &w, "large weights");
-            rows_checked += m->rows;
+            both_write(m, &w, 0, "large weights");
             written_free(&w);
             match_free(m);
         }
