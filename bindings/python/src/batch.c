@@ -320,22 +320,17 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
     device_fill fills[DEVICE_FILLS_MAX];
     int count = 0, device = b->plan->desc.device;
     void *stream = b->launch.stream;
-    const char *wrong = NULL;
-    for (int i = 0; i < UPLOADS && !wrong; ++i) {
+    for (int i = 0; i < UPLOADS; ++i) {
         const param *p = i < PARAM_COUNT ? &b->param[i] : i < PARAM_COUNT + 2 ? (i == PARAM_COUNT ? &b->slot : &b->index)
                                                                               : b->more[i - PARAM_COUNT - 2];
         if (!p || !p->data || p->on_gpu || upload_held(b, i)) continue;
-        size_t bytes = param_size(p->type);
-        if (p->scalar) {
-            const int64_t held = b->space && i < PARAM_COUNT ? b->space->held[i].count : 0;
-            const int64_t entries = held ? held : i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
-            const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, entries, (int32_t)bytes, 0};
-            fills[count++] = fill;
-        } else {
-            wrong = device_write(device, upload_place(b, i), p->data, bytes * (size_t)p->count, stream);
-        }
+        const int64_t held = b->space && i < PARAM_COUNT ? b->space->held[i].count : 0;
+        const int64_t slots = held ? held : i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
+        const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, p->scalar ? slots : p->count,
+                                  (int32_t)param_size(p->type), p->scalar ? NULL : p->data};
+        fills[count++] = fill;
     }
-    if (count && !wrong) wrong = device_fill_arrays(device, fills, count, stream);
+    const char *wrong = count ? device_fill_arrays(device, fills, count, stream) : NULL;
     if (!wrong && b->params.extra && !b->requests->there.resident) wrong = requests_upload(b->requests, stream);
     if (!wrong) return RAFFLE_OK;
     if (b->space) memset(b->space->held, 0, sizeof b->space->held);

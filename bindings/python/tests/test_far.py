@@ -103,6 +103,18 @@ def test_rows_of_their_own():
     same(raffle.sample(far(logits), **long), raffle.sample(logits, **long))  # more than what kernels carry
 
 
+@pytest.mark.parametrize("count", [1, 7, 99, 100, 101, 133, 134, 399, 401, 900])
+def test_lists_of_parameters(count):
+    """What goes with one launch (800 words: six lists of 100 rows), and what does not."""
+    logits, steps = rows(count), range(count)
+    words = dict(temperature=[0.5 + i % 7 / 5 for i in steps], top_k=[i % 40 for i in steps], top_p=[0.99 - i % 9 / 20 for i in steps],
+                 min_p=[i % 3 / 100 for i in steps], seed=[2**63 + i for i in steps], position=[i * i for i in steps])
+    same(raffle.sample(far(logits), **words), raffle.sample(logits, **words))
+    for name in ("temperature", "seed", "position"):  # beside numbers
+        one = {**words, "temperature": 0.9, "seed": 3, "position": 4, name: words[name]}
+        same(raffle.sample(far(logits), **one), raffle.sample(logits, **one))
+
+
 def test_no_rows():
     """Arrays of no rows, which have no memory; and an index that would read beyond them."""
     empty, none = far(rows(0)), far(np.zeros(0, np.int64 if TORCH else np.uint64))
