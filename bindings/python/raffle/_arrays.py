@@ -187,11 +187,6 @@ class Torch(Shaped):
         self.quick = (torch.empty_like, {"dtype": torch.int32}) if self.asks else None
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # an address, without the objects around it
 
-    def logits(self, logits: Any, code: Any) -> Any:
-        if logits.is_neg():  # DLPack does not tell
-            raise ValueError("logits are a view that negates its memory: give logits.resolve_neg()")
-        return logits, code
-
     def gpu(self, logits: Any) -> Any:
         if logits.is_cuda:
             return True

@@ -21,6 +21,7 @@ typedef struct type_facts {
     int has_dlpack;
     int no_version; /* its __dlpack__ does not know max_version */
     int has_pointer; /* data_ptr(): torch's, before it had an exchange table */
+    int can_negate; /* is_neg(): torch's */
 } type_facts;
 
 enum { TYPES_MAX = 32 };
@@ -43,7 +44,7 @@ static type_facts *facts_of(PyTypeObject *type) {
         if (known_types[i].type == type) return &known_types[i];
     type_facts made = {type, exchange_of(type), PyObject_HasAttrString((PyObject *)type, "__array_struct__"),
                        PyObject_HasAttrString((PyObject *)type, "__dlpack__"), 0,
-                       PyObject_HasAttrString((PyObject *)type, "data_ptr")};
+                       PyObject_HasAttrString((PyObject *)type, "data_ptr"), PyObject_HasAttrString((PyObject *)type, "is_neg")};
     type_facts *place = &known_types[known_next];
     known_next = (known_next + 1) % TYPES_MAX;
     if (known_count < TYPES_MAX) known_count++;
@@ -389,9 +390,21 @@ static int take(PyObject *object, const char *name, int64_t stream, array_view *
     return -1;
 }
 
+/* Torch's views of real numbers that negate their memory when it is read, which DLPack does not tell. 0, or -1 with an exception. */
+static int negated_refuse(PyObject *object, const char *name, const array_view *view) {
+    static PyObject *method;
+    if (!facts_of(Py_TYPE(object))->can_negate || (view->dtype.code != DL_FLOAT && view->dtype.code != DL_BFLOAT)) return 0;
+    if (!method && !(method = PyUnicode_InternFromString("is_neg"))) return -1;
+    PyObject *told = PyObject_CallMethodObjArgs(object, method, NULL);
+    const int negated = told ? PyObject_IsTrue(told) : -1;
+    Py_XDECREF(told);
+    if (negated > 0) PyErr_Format(PyExc_ValueError, "%s is a view that negates its memory: give what its resolve_neg() returns", name);
+    return negated ? -1 : 0;
+}
+
 int array_take(PyObject *object, const char *name, int64_t stream, array_view *view) {
     memset(view, 0, sizeof *view);
-    if (take(object, name, stream, view)) {
+    if (take(object, name, stream, view) || negated_refuse(object, name, view)) {
         array_release(view);
         return -1;
     }

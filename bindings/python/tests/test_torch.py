@@ -130,8 +130,14 @@ def test_memory_that_goes_of_a_torch_without_exchange_tables(logits):
 
 def test_a_view_that_negates(logits):
     view = torch._neg_view(logits)
-    with pytest.raises(ValueError, match="resolve_neg"):
+    with pytest.raises(ValueError, match="logits is a view that negates .* resolve_neg"):
         raffle.sample(view, seed=1)
+    with pytest.raises(ValueError, match="top_p is a view that negates"):
+        raffle.sample(logits, top_p=torch._neg_view(torch.full((ROWS,), -0.9)), seed=1)
+    with pytest.raises(ValueError, match="out is a view that negates"):
+        raffle.softmax(logits, out=torch._neg_view(torch.zeros(logits.shape)))
+    with pytest.raises(ValueError, match="draft_probs is a view that negates"):
+        raffle.verify(logits[None, :2], torch.tensor([[1]]), draft_probs=torch._neg_view(-logits[:1].softmax(1)), seed=1)
     assert raffle.sample(view.resolve_neg(), temperature=0).tolist() == (-logits).argmax(1).tolist()
 
 
