@@ -318,7 +318,14 @@ class Jax(Shaped):
         return isinstance(value, self._jax.Array)
 
     def _far(self, value: Any) -> bool:
-        return self._is_ours(value) and value.__dlpack_device__()[0] != CPU
+        if not self._is_ours(value):
+            return False
+        if isinstance(value, self._jax.core.Tracer):
+            raise TypeError("an array of JAX is being traced, and has no values: call raffle outside of jit, vmap and grad, or by "
+                            "jax.pure_callback")
+        if value.is_deleted():
+            raise ValueError("an array of JAX has no memory: it was deleted")
+        return bool(value.__dlpack_device__()[0] != CPU)
 
     def _bridge(self, value: Any) -> Any:
         module = sys.modules["torch" if isinstance(self._gpu_kind(), Torch) else "cupy"]

@@ -22,6 +22,7 @@ typedef struct type_facts {
     int no_version; /* its __dlpack__ does not know max_version */
     int has_pointer; /* data_ptr(): torch's, before it had an exchange table */
     int can_negate; /* is_neg(): torch's */
+    int frozen; /* JAX's: never written to, though their DLPack does not say so */
 } type_facts;
 
 enum { TYPES_MAX = 32 };
@@ -39,12 +40,22 @@ static const dl_exchange *exchange_of(PyTypeObject *type) {
     return table && table->from_object ? table : NULL;
 }
 
+static int is_of_jax(PyTypeObject *type) {
+    PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__"), *start = PyUnicode_FromString("jax");
+    const int found = module && start && PyUnicode_Check(module) && PyUnicode_Tailmatch(module, start, 0, PY_SSIZE_T_MAX, -1) > 0;
+    PyErr_Clear();
+    Py_XDECREF(module);
+    Py_XDECREF(start);
+    return found;
+}
+
 static type_facts *facts_of(PyTypeObject *type) {
     for (int i = 0; i < known_count; ++i)
         if (known_types[i].type == type) return &known_types[i];
     type_facts made = {type, exchange_of(type), PyObject_HasAttrString((PyObject *)type, "__array_struct__"),
                        PyObject_HasAttrString((PyObject *)type, "__dlpack__"), 0,
-                       PyObject_HasAttrString((PyObject *)type, "data_ptr"), PyObject_HasAttrString((PyObject *)type, "is_neg")};
+                       PyObject_HasAttrString((PyObject *)type, "data_ptr"), PyObject_HasAttrString((PyObject *)type, "is_neg"),
+                       is_of_jax(type)};
     type_facts *place = &known_types[known_next];
     known_next = (known_next + 1) % TYPES_MAX;
     if (known_count < TYPES_MAX) known_count++;
@@ -408,6 +419,7 @@ int array_take(PyObject *object, const char *name, int64_t stream, array_view *v
         array_release(view);
         return -1;
     }
+    if (facts_of(Py_TYPE(object))->frozen) view->read_only = 1;
     if (view->device.type == DL_CUDA_HOST) view->device.type = DL_CPU; /* pinned: ordinary memory to the CPU */
     if (view->device.type == DL_CPU) view->device.id = 0;
     if (view->device.type != DL_CPU && view->device.type != DL_CUDA && view->device.type != DL_CUDA_MANAGED) {
