@@ -380,6 +380,17 @@ static int output_take(batch *b, PyObject *object, const char *name, array_view 
     return -1;
 }
 
+/* Whether tokens would be written over the slots, which are read once more when positions advance, or over the row flags. These
+ * have one axis and no strides. 0, or -1 with an exception. */
+static int tokens_apart(const batch *b, const array_view *other, const char *name) {
+    const array_view *v = &b->token_view;
+    const char *end = v->data + array_count(v) * (v->dtype.bits / 8);
+    const char *other_end = other->data + array_count(other) * (other->dtype.bits / 8);
+    if (!v->data || !other->data || end <= other->data || other_end <= v->data) return 0;
+    PyErr_Format(PyExc_ValueError, "out and %s share memory", name);
+    return -1;
+}
+
 /* bool [rows, vocab] to bits, on the host */
 static int allow_pack(batch *b, const array_view *v) {
     int64_t vocab = b->plan->desc.vocab, words = (vocab + 31) / 32;
@@ -530,7 +541,8 @@ static int build(batch *b, const batch_arguments *a) {
     }
     if (params_take(b, a) || allow_take(b, a->allow)) return -1;
     if (output_take(b, a->token, "out", &b->token_view, 1) ||
-        output_take(b, a->row_flags, "row_flags", &b->row_flags_view, 0))
+        output_take(b, a->row_flags, "row_flags", &b->row_flags_view, 0) || tokens_apart(b, &b->slot.view, "slot") ||
+        tokens_apart(b, &b->row_flags_view, "row_flags"))
         return -1;
     b->result.token = (int32_t *)(void *)b->token_view.data;
     b->result.row_flags = (uint32_t *)(void *)b->row_flags_view.data;

@@ -1,4 +1,5 @@
 """Requests, histories and reports on a GPU, or an emulated one: the CPU's tokens and log-probabilities, bit for bit."""
+import collections
 import contextlib
 import gc
 import math
@@ -214,6 +215,9 @@ def test_numbers_of_a_graph(monkeypatch):
         same(drawn, raffle.sample(logits, **second))
 
 
+Outputs = collections.namedtuple("Outputs", "tokens, row_flags")
+
+
 def test_the_quick_way(monkeypatch):
     """Usual calls with tensors that the extension can ask everything: the same tokens, arrays and errors as by the long way."""
     logits, seen = rows(9), []
@@ -241,7 +245,19 @@ def test_the_quick_way(monkeypatch):
                          (dict(out=exchanged(np.zeros(9, np.float32))), "out has dtype float32")):
         with pytest.raises((ValueError, TypeError), match=error):
             raffle.sample(gpu, **{"seed": 1, **words})
+    negated = exchanged(logits)
+    if TORCH:
+        import torch
+
+        negated = torch._neg_view(negated)
+    else:
+        negated.negated = True
+    with pytest.raises(ValueError, match="logits is a view that negates"):
+        raffle.sample(negated, seed=1)
     assert len(seen) == 10
+    for pair in ((out, None), Outputs(out, None)):
+        assert raffle.sample(gpu, seed=5, out=pair) is out and seen.pop() is NotImplemented
+        assert there.sample(gpu, out=pair) is out and seen.pop() is NotImplemented
     monkeypatch.undo()  # and nothing keeps the tokens
     kept = [(step, count, raffle.sample(exchanged(logits[:count]), seed=step)) for step, count in enumerate((9, 4, 4, 4, 9, 9, 9, 1))]
     for step, count, one in kept:  # each has memory of its own
