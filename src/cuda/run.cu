@@ -9,8 +9,8 @@
 #include "kernel.cuh"
 #include "verify.cuh"
 
-cudaError_t verify_launch(verify_args *a, int dtype, const verify_device &d, cudaStream_t stream); /* verify.cu */
-cudaError_t verify_launch_requested(verify_args *a, int dtype, const verify_device &d, cudaStream_t stream); /* verify_extra.cu */
+cudaError_t verify_launch(verify_args *a, int dtype, const device_facts &gpu, cudaStream_t stream); /* verify.cu */
+cudaError_t verify_launch_requested(verify_args *a, int dtype, const device_facts &gpu, cudaStream_t stream); /* verify_extra.cu */
 cudaError_t verify_report_launch(verify_args *a, int dtype, cudaStream_t stream);                    /* verify_report.cu */
 
 /* What plan creation learns about the device. */
@@ -310,10 +310,9 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.has_report = v->report != NULL;
     device_guard guard(plan->desc.device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    const verify_device device = {facts_of(plan).processors, facts_of(plan).early};
     const bool requested = a.target.extra || a.draft.extra || a.has_report;
     const cudaStream_t stream = call->target.launch.stream;
-    cudaError_t code = (requested ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, device, stream);
+    cudaError_t code = (requested ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, facts_of(plan), stream);
     if (code == cudaSuccess && a.has_report) code = verify_report_launch(&a, plan->desc.dtype, stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }
