@@ -613,6 +613,9 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     const rules &r = k.rules;
     const bool shown = type::REQUESTED && !r.row_mass && k.to.weights; /* weights are for the report */
     uint32_t most = 0, least = 0xffffffffu;
+    uint64_t flat = 0; /* groups in parts that have sums */
+    if constexpr (type::SUMS)
+        if (k.may_sum && !k.nan && k.spread > 0) flat = __ldcg(k.flat);
     {
         float4 piece[OWN_GROUPS];
         uint64_t weights[OWN_GROUPS];
@@ -634,7 +637,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         for (int i = 0; i < OWN_GROUPS; ++i) {
             const int g = threadIdx.x + i * BLOCK_THREADS;
             if (g >= k.groups) break;
-            const float m = fmaxf(fmaxf(piece[i].x, piece[i].y), fmaxf(piece[i].z, piece[i].w));
+            const float m = pieces_most(piece[i]);
             q.pieces4[g] = piece[i];
             q.peak[g] = m;
             if (r.row_mass || shown) q.mass[g] = weights[i];
@@ -651,6 +654,15 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
 #pragma unroll 1
         for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g] = fast_tickets(s, q.peak[g], q.mass[g]);
         mass = fast_sum(mass, q.space[1]);
+    }
+    if (threadIdx.x == 0) {
+        q.all = mass;
+        q.least = least;
+    }
+    if constexpr (type::SUMS) {
+        const bool all_flat = flat == (uint64_t)k.groups;
+        if (threadIdx.x == 0) k.summed = all_flat;
+        if (all_flat) return false; /* wide.cuh is quicker */
     }
     if constexpr (type::REQUESTED) fast_shown(k, best, shown, mass);
     const bool min_p = r.min_p_first || r.min_p_last;

@@ -324,6 +324,22 @@ __device__ __forceinline__ void groups_visit(const device_row &row, int first, i
     }
 }
 
+/* The same for groups [from, to) of any row, each by a warp. */
+template <class type, class function>
+__device__ __forceinline__ void row_visit(const device_row &row, int from, int to, function visit) {
+    int g = from + (int)threadIdx.x / WARP;
+    if (row_plain(row)) {
+        const int whole = min(to, (int)(row.vocab / GROUP));
+        groups_visit<type>(row, g, whole, visit);
+        if (whole > g) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
+    }
+    for (; g < to; g += BLOCK_WARPS) {
+        float x[LANE_TOKENS];
+        lane_read<type>(row, g, threadIdx.x % WARP, x);
+        visit(g, x);
+    }
+}
+
 /* Asks for a group's logits ahead of time. */
 template <class type> __device__ __forceinline__ void group_prefetch(const device_row &row, int g, int lane) {
     if ((g + 1) * (int64_t)GROUP > row.vocab) return;

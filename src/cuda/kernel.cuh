@@ -14,7 +14,7 @@ enum { BLOCKS_PER_SM = 4 };
 
 /* What the blocks of a row tell each other beside records. */
 struct row_state {
-    uint64_t best;       /* greedy rows: token_key of the best token; others: parts that are flat and have sums */
+    uint64_t best;       /* greedy rows: token_key of the best token; others: groups in parts that are flat and have sums */
     uint32_t done;       /* groups read so far, and NAN_SEEN for each block that has seen a NaN */
 };
 enum : uint32_t { NAN_SEEN = 1u << 16 }; /* a row has fewer groups */
@@ -374,7 +374,8 @@ template <class type> __device__ __forceinline__ void part_look(const sample_arg
     }
     __syncthreads();
     part_sums(&k, p.first, p.end);
-    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, 1ull);
+    const block_part done = part_make(a);
+    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, (unsigned long long)(done.end - done.first));
 }
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */

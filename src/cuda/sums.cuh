@@ -60,8 +60,7 @@ template <class type> __device__ __forceinline__ int32_t section_exponent(work<t
     const int g = first + (int)threadIdx.x;
     float m = MINUS_INF;
     if (g < end) {
-        const float4 piece = __ldcg((const float4 *)k.to.peak + g);
-        m = fmaxf(fmaxf(piece.x, piece.y), fmaxf(piece.z, piece.w));
+        m = k.peak_far(g);
         q.peak[threadIdx.x] = m;
     }
     uint32_t most = order_of(m), unused = 0;
@@ -84,16 +83,6 @@ __device__ __forceinline__ void section_add(quick &q, const float x[LANE_TOKENS]
         atomicAdd(q.valued[0] + down, units & 0x1fffu);
         atomicAdd(q.valued[1] + down, units >> 13);
     }
-}
-
-/* Calls visit(g, x) for groups [from, to) of a plain row, each by a warp. */
-template <class type, class function> __device__ __forceinline__ void section_visit(work<type> &k, int from, int to, function visit) {
-    const int warp = threadIdx.x / WARP, whole = min(to, (int)(k.row.vocab / GROUP));
-    groups_visit<type>(k.row, from + warp, whole, visit);
-    if (whole >= to || warp) return;
-    float x[LANE_TOKENS]; /* the row's last group is cut short */
-    lane_read<type>(k.row, whole, threadIdx.x % WARP, x);
-    visit(whole, x);
 }
 
 /* Sums over a section's bins, from the largest value down. */
@@ -122,7 +111,7 @@ template <class type> static __device__ __noinline__ void part_sums(work<type> *
         for (int b = threadIdx.x; b < SUM_BINS; b += BLOCK_THREADS) q.valued[0][b] = q.valued[1][b] = 0;
         __syncthreads();
         const uint32_t most = value_most(exponent);
-        section_visit(k, from, to, [&](int g, const float x[LANE_TOKENS]) {
+        row_visit<type>(k.row, from, to, [&](int g, const float x[LANE_TOKENS]) {
             const float m = q.peak[g - from];
             const ref f = ref_make_near(k.to.by, m);
             if (m > MINUS_INF) section_add(q, x, f, most, TICKET_BITS - (exponent - f.exponent));
