@@ -304,22 +304,25 @@ template <class type> __device__ __forceinline__ int64_t lane_id(const device_ro
     return g * (int64_t)GROUP + lane_token<type>(row.aligned && group_whole(row, g), lane, j);
 }
 
-/* Calls visit(g, x) for groups first, first + 8, ... below `end`, all whole, of a row that is plain. Several are loaded at once, and none
- * under a condition: behind a call, the assembler does not know that lanes are together, and would wait for a load that may not happen
- * before it asks for the next. */
-template <class type, class function>
-__device__ __forceinline__ void groups_visit(const device_row &row, int first, int end, function visit) {
+/* Calls visit(g, x) for groups g = pick(i), i = first, first + 8, ... below `end`, all whole, of a row that is plain. Several loads are on
+ * their way at any time, and none is under a condition: behind a call, the assembler does not know that lanes are together, and would
+ * wait for a load that may not happen before it asks for the next. */
+template <class type, class choice, class function>
+__device__ __forceinline__ void groups_visit(const device_row &row, int first, int end, choice pick, function visit) {
     enum { AT_ONCE = 8 / type::BYTES };
-    for (int g = first; g < end; g += AT_ONCE * BLOCK_WARPS) {
-        lane_raw<type> raw[AT_ONCE];
+    const auto load = [&](int i) { return raw_load<type>(group_at<type>(row, pick(min(i, end - 1))), true, threadIdx.x % WARP); };
+    lane_raw<type> raw[AT_ONCE];
+    if (first >= end) return;
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i)
-            raw[i] = raw_load<type>(group_at<type>(row, min(g + i * BLOCK_WARPS, end - 1)), true, threadIdx.x % WARP);
+    for (int n = 0; n < AT_ONCE; ++n) raw[n] = load(first + n * BLOCK_WARPS);
+    for (int i = first; i < end; i += AT_ONCE * BLOCK_WARPS) {
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i) {
+        for (int n = 0; n < AT_ONCE; ++n) {
+            const int own = i + n * BLOCK_WARPS;
             float x[LANE_TOKENS];
-            raw_values(raw[i], x);
-            if (g + i * BLOCK_WARPS < end) visit(g + i * BLOCK_WARPS, x);
+            raw_values(raw[n], x);
+            raw[n] = load(own + AT_ONCE * BLOCK_WARPS);
+            if (own < end) visit(pick(own), x);
         }
     }
 }
@@ -330,7 +333,7 @@ __device__ __forceinline__ void row_visit(const device_row &row, int from, int t
     int g = from + (int)threadIdx.x / WARP;
     if (row_plain(row)) {
         const int whole = min(to, (int)(row.vocab / GROUP));
-        groups_visit<type>(row, g, whole, visit);
+        groups_visit<type>(row, g, whole, [](int i) { return i; }, visit);
         if (whole > g) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
     }
     for (; g < to; g += BLOCK_WARPS) {

@@ -42,9 +42,9 @@ struct sample_args {
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
     row_state *state;   /* [rows] 0 between calls */
-    uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
-    int32_t *heads;     /* [rows, sections] */
-    int32_t sections;   /* of a row */
+    uint64_t *sums;     /* [rows, sum_parts, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
+    int32_t *heads;     /* [rows, sum_parts] */
+    int32_t sum_parts;  /* parts of a row, 0 if they leave no sums */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
@@ -197,7 +197,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         bool wanted = to.weights && to.pieces;
         if (wanted) {
             const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
-            wanted = p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
+            wanted = a.sum_parts && p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
             if (threadIdx.x == 0) k->spread = 0;
         }
         if (threadIdx.x == 0) k->may_sum = wanted;
@@ -369,8 +369,8 @@ template <class type> __device__ __forceinline__ void part_look(const sample_arg
     if (threadIdx.x == 0) {
         k.part = a.part;
         k.flat = &a.state[p.row].best;
-        k.sums = a.sums + p.row * a.sections * SUM_BINS;
-        k.heads = a.heads + p.row * a.sections;
+        k.sums = a.sums + p.row * a.sum_parts * SUM_BINS;
+        k.heads = a.heads + p.row * a.sum_parts;
     }
     __syncthreads();
     part_sums(&k, p.first, p.end);

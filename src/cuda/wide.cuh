@@ -33,6 +33,22 @@ __device__ __forceinline__ wide_group wide_group_make(const fast_scale &s, float
     return w;
 }
 __device__ __forceinline__ uint32_t wide_weight(const wide_group &w, float x) { return v_round(v_weight(x, &w.by, 0)) >> w.right; }
+/* Tickets of a group's tokens, y being the lane's, or -inf where a token is not wanted: what stands under a condition is done one behind
+ * the other. */
+__device__ __forceinline__ uint64_t wide_sum(const wide_group &w, const float y[LANE_TOKENS]) {
+    uint32_t weight[LANE_TOKENS];
+    uint64_t sum = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) weight[j] = v_round(v_weight(y[j], &w.by, 0));
+    if (w.right) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) weight[j] >>= w.right;
+    }
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) sum += weight[j];
+    sum = group_sum(sum) << w.left;
+    return w.empty ? 0 : sum;
+}
 
 /* The draw: q.mass holds what groups [from, to) keep, tokens >= threshold, and one of them has the ticket. Leaves q.token. */
 template <class type>
@@ -63,12 +79,11 @@ __device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale &s, fl
 template <class type> __device__ __forceinline__ void wide_weigh(work<type> &k, const fast_scale &s, float low, int from, int to) {
     quick &q = k.q;
     row_visit<type>(k.row, from, to, [&](int g, const float x[LANE_TOKENS]) {
-        const wide_group w = wide_group_make(s, q.peak[g]);
-        uint64_t sum = 0;
+        float y[LANE_TOKENS];
 #pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) sum += x[j] >= low ? wide_weight(w, x[j]) : 0;
-        sum = group_sum(sum) << w.left;
-        if (threadIdx.x % WARP == 0) q.mass[g] = w.empty ? 0 : sum;
+        for (int j = 0; j < LANE_TOKENS; ++j) y[j] = x[j] >= low ? x[j] : MINUS_INF;
+        const uint64_t sum = wide_sum(wide_group_make(s, q.peak[g]), y);
+        if (threadIdx.x % WARP == 0) q.mass[g] = sum;
     });
 }
 
@@ -115,10 +130,11 @@ __device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scal
     return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
 }
 
-/* Picks `wanted` groups into q.list, each as often as its share of the tickets asks for. */
+/* Picks `wanted` groups into q.list, each as often as its share of the tickets asks for; the one before where the last is cut short. */
 template <class type> __device__ __forceinline__ void wide_sample(work<type> &k, uint64_t mass, int wanted) {
     quick &q = k.q;
     const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
+    const int whole = max(1, (int)(k.row.vocab / GROUP));
     const double scale = (double)wanted / (double)mass;
     uint64_t own = 0, unused;
     for (int g = first; g < min(first + per, k.groups); ++g) own += q.mass[g];
@@ -126,12 +142,13 @@ template <class type> __device__ __forceinline__ void wide_sample(work<type> &k,
     int at = min(wanted, (int)((double)before * scale + 0.5));
     for (int g = first; g < min(first + per, k.groups); ++g) {
         before += q.mass[g];
-        for (const int end = min(wanted, (int)((double)before * scale + 0.5)); at < end; ++at) q.list[at] = (uint32_t)g;
+        for (const int end = min(wanted, (int)((double)before * scale + 0.5)); at < end; ++at) q.list[at] = (uint32_t)min(g, whole - 1);
     }
     __syncthreads();
 }
 
-/* Spreads the picked groups' units over bins of the values (low, high]. Returns how many units are above, and in the bins. */
+/* Spreads the picked groups' units over bins of the values (low, high]. Returns how many units are above, and in the bins. Weights
+ * are approximate here. */
 template <class type>
 __device__ __forceinline__ uint2 wide_spread(work<type> &k, const fast_scale &s, int groups, float low, float high, float width) {
     quick &q = k.q;
@@ -139,19 +156,26 @@ __device__ __forceinline__ uint2 wide_spread(work<type> &k, const fast_scale &s,
     uint32_t above = 0, inside = 0;
     for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS) q.guess[i] = 0;
     __syncthreads();
-#pragma unroll 1
-    for (int i = threadIdx.x / WARP; i < groups; i += BLOCK_WARPS) {
-        const int g = (int)q.list[i];
-        const wide_group w = wide_group_make(s, q.peak[g]);
-        const float unit = __fdividef((float)((1 << 30) / groups), (float)q.mass[g]) * (float)(1 << w.left);
-        float x[LANE_TOKENS];
-        lane_read<type>(k.row, g, threadIdx.x % WARP, x);
+    const auto spread = [&](int g, const float x[LANE_TOKENS]) {
+        const float mass = (float)q.mass[g], all = (float)((1 << 30) / groups) * 0x1p41f; /* tickets of 2^exponent are 2^41 */
+        const float unit = mass > 0.0f ? __fdividef(all, mass) : 0.0f;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            if (!(x[j] > low)) continue;
-            const uint32_t share = (uint32_t)((float)wide_weight(w, x[j]) * unit);
-            if (x[j] > high) above += share;
-            else inside += share, atomicAdd(q.guess + min(GUESS_BINS - 1, (int)((x[j] - low) * scale)), share);
+            const float y = fminf(fmaxf(x[j], low), high), power = one_fma(x[j], s.by.c, -(float)s.exponent);
+            const uint32_t share = (uint32_t)(exp2f(x[j] > low ? power : MINUS_INF) * unit), here = x[j] > high ? 0 : share;
+            above += share - here;
+            inside += here;
+            atomicAdd(q.guess + min(GUESS_BINS - 1, (int)((y - low) * scale)), here);
+        }
+    };
+    const auto picked = [&](int i) { return (int)q.list[i]; };
+    if (row_plain(k.row) && group_whole(k.row, 0)) {
+        groups_visit<type>(k.row, threadIdx.x / WARP, groups, picked, spread);
+    } else {
+        for (int i = threadIdx.x / WARP; i < groups; i += BLOCK_WARPS) {
+            float x[LANE_TOKENS];
+            lane_read<type>(k.row, picked(i), threadIdx.x % WARP, x);
+            spread(picked(i), x);
         }
     }
     const uint64_t sum = fast_sum((uint64_t)above << 32 | inside, q.space[3]); /* a barrier, too */
@@ -207,39 +231,36 @@ __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, u
     }
 }
 
-/* Writes the ids of marked tokens: those of groups [from, from + MARKED) to q.listed from the `count`-th on, as far as there is room. A
- * thread has the marks of four times half a group. Returns how many are listed then. */
+/* Lists the marks of groups [from, from + MARKED) from the `count`-th place on, as far as there is room. A thread has four times
+ * those of half a group. Returns how many are listed then. */
 template <class type> __device__ __forceinline__ uint32_t wide_unmark(work<type> &k, int from, uint32_t count) {
     enum { OWN = MARKED * WARP / BLOCK_THREADS / 16, WORDS = 4 * OWN };
     quick &q = k.q;
-    const int groups = min(MARKED, k.groups - from);
+    const int halves = 2 * min((int)MARKED, k.groups - from);
     uint32_t marks[WORDS], own = 0;
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
         const int half = (int)threadIdx.x + i * BLOCK_THREADS;
-        uint4 some = *(const uint4 *)(q.marked[0] + min(half, 2 * groups - 1) * 16);
-        if (half >= 2 * groups) some = make_uint4(0, 0, 0, 0);
+        uint4 some = *(const uint4 *)(q.marked[0] + min(half, halves - 1) * 16);
+        if (half >= halves) some = make_uint4(0, 0, 0, 0);
         marks[4 * i] = some.x, marks[4 * i + 1] = some.y, marks[4 * i + 2] = some.z, marks[4 * i + 3] = some.w;
     }
 #pragma unroll
     for (int i = 0; i < WORDS; ++i) own += (uint32_t)__popc(marks[i]);
     uint64_t total;
     uint32_t slot = count + (uint32_t)fast_before(own, q.space[2], &total);
+    const uint32_t first = ((uint32_t)from * WARP + threadIdx.x * 16) * LANE_TOKENS;
 #pragma unroll
-    for (int i = 0; i < WORDS; ++i) {
-        const int half = (int)threadIdx.x + i / 4 * BLOCK_THREADS;
+    for (int i = 0; i < WORDS; ++i)
 #pragma unroll 1
-        for (uint32_t left = marks[i]; left; left &= left - 1, ++slot) {
-            const int bit = __ffs(left) - 1;
-            const int64_t id = lane_id<type>(k.row, from + half / 2, half % 2 * (WARP / 2) + i % 4 * 4 + bit / 8, bit % 8);
-            if (slot < LISTED) q.listed[slot] = (uint32_t)id;
-        }
-    }
+        for (uint32_t left = marks[i]; left; left &= left - 1, ++slot)
+            if (slot < LISTED) q.listed[slot] = first + i / 4 * (BLOCK_THREADS * 16 * LANE_TOKENS) + i % 4 * 32 + (uint32_t)__ffs(left) - 1;
     return count + (uint32_t)total;
 }
 
 /* Lists the tokens that inside(g, x) names of each group: bits, one for each of the lane's. They are marked while the row is read, and
- * listed later: nothing waits in that loop. Returns how many there are; no more than LISTED are in q.listed. */
+ * listed later: nothing waits in that loop. Returns how many there are; no more than LISTED are in q.listed, as (256 x group + 8 x lane +
+ * which of the lane's). */
 template <class type, class function> __device__ __forceinline__ uint32_t wide_mark(work<type> &k, function inside) {
     quick &q = k.q;
     uint32_t count = 0;
@@ -263,23 +284,14 @@ __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s
     uint64_t above = 0;
     *count = wide_mark(k, [&](int g, const float x[LANE_TOKENS]) {
         const wide_group w = wide_group_make(s, q.peak[g]);
-        uint32_t inside = 0, weight[LANE_TOKENS];
-        uint64_t sum = 0;
+        uint32_t inside = 0;
+        float y[LANE_TOKENS];
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            const bool over = x[j] > window.high;
-            float y = over ? x[j] : w.by.low; /* which weighs nothing */
-            if (!over && x[j] > window.low) inside |= 1u << j;
-            v_weights_of(&y, 1, w.by.c, w.by.c_low, w.by.magic, 1.0f, 0);
-            weight[j] = v_round(y);
+            y[j] = x[j] > window.high ? x[j] : MINUS_INF;
+            if (x[j] > window.low && !(x[j] > window.high)) inside |= 1u << j;
         }
-        if (w.right) {
-#pragma unroll
-            for (int j = 0; j < LANE_TOKENS; ++j) weight[j] >>= w.right;
-        }
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) sum += weight[j];
-        sum = w.empty ? 0 : group_sum(sum) << w.left;
+        const uint64_t sum = wide_sum(w, y);
         if (threadIdx.x % WARP == 0) {
             q.mass[g] = sum;
             above += sum;
@@ -287,6 +299,13 @@ __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s
         return w.empty ? 0 : inside;
     });
     return fast_sum(above, q.space[6]);
+}
+
+/* Adds to a group's tickets in shared memory, where a 64-bit sum would be a loop. Each carry is seen by the one who made it. */
+__device__ __forceinline__ void mass_add(uint64_t *mass, uint64_t more) {
+    uint32_t *const half = (uint32_t *)mass, low = (uint32_t)more;
+    const uint32_t carry = atomicAdd(half, low) > ~low;
+    atomicAdd(half + 1, (uint32_t)(more >> 32) + carry);
 }
 
 /* Adds tickets to a bin. 64-bit sums in shared memory are a loop, and a carry would have to be waited for, so they are
@@ -409,19 +428,25 @@ __device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale 
     const bool plain = row_plain(k.row);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < count; i += AT_ONCE * BLOCK_THREADS) {
-        uint32_t id[AT_ONCE];
+        uint32_t place[AT_ONCE];
         float x[AT_ONCE];
+        uint64_t held[AT_ONCE];
 #pragma unroll
         for (int n = 0; n < AT_ONCE; ++n) {
-            id[n] = q.listed[min(i + n * BLOCK_THREADS, count - 1)];
-            x[n] = plain ? type::one(k.row.logits + (int64_t)id[n] * type::BYTES) : token_read_inline<type>(k.row, id[n]);
+            place[n] = q.listed[min(i + n * BLOCK_THREADS, count - 1)];
+            const int g = (int)(place[n] / GROUP), lane = (int)(place[n] / LANE_TOKENS % WARP);
+            const int64_t id = lane_id<type>(k.row, g, lane, (int)(place[n] % LANE_TOKENS));
+            x[n] = plain ? type::one(k.row.logits + id * type::BYTES) : token_read_inline<type>(k.row, id);
         }
 #pragma unroll
         for (int n = 0; n < AT_ONCE; ++n) {
-            if (i + n * BLOCK_THREADS >= count) break;
-            q.listed_x[i + n * BLOCK_THREADS] = x[n];
-            wide_add(q, window.bin(x[n]), wide_tickets(q, s, (int)(id[n] / GROUP), x[n]));
+            if (i + n * BLOCK_THREADS < count) q.listed_x[i + n * BLOCK_THREADS] = x[n];
+            else x[n] = MINUS_INF;
+            held[n] = wide_tickets(q, s, (int)(place[n] / GROUP), x[n]);
         }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n)
+            if (held[n]) wide_add(q, window.bin(x[n]), held[n]);
     }
 }
 
@@ -487,7 +512,7 @@ __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, co
         const int g = (int)(q.listed[i] / GROUP);
         const uint64_t held = wide_tickets(q, s, g, q.listed_x[i]);
         kept += held;
-        atomicAdd((unsigned long long *)q.mass + g, (unsigned long long)held);
+        mass_add(q.mass + g, held);
     }
     *threshold = low;
     *total = above + fast_sum(kept, q.space[3]);
@@ -514,7 +539,7 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
     for (uint32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) {
         if (q.sorted[i] < order_of(*threshold)) continue;
         own += q.tickets[i];
-        atomicAdd((unsigned long long *)q.mass + q.sorted_id[i] / GROUP, (unsigned long long)q.tickets[i]);
+        mass_add(q.mass + q.sorted_id[i] / GROUP, q.tickets[i]);
     }
     *total = above + fast_sum(own, q.space[3]);
     return true;
@@ -522,38 +547,38 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
 
 /* ---- top-p, by sums that the row's blocks have left (sums.cuh) ---------------------------------------- */
 
-/* The tickets of the i-th section's tokens down to `down` values below the row's largest. q.list holds how far the section is below. */
-template <class type> __device__ __forceinline__ uint64_t section_sum(const work<type> &k, int i, int down) {
+/* The tickets of the i-th part's tokens down to `down` values below the row's largest. q.list holds how far the part is below. */
+template <class type> __device__ __forceinline__ uint64_t part_sum(const work<type> &k, int i, int down) {
     const int below = (int)k.q.list[i], own = down - below * SUM_STEPS;
     const uint64_t sum = __ldcg(k.sums + (int64_t)i * SUM_BINS + max(own, 0)) >> min(below, 63);
     return own < 0 ? 0 : sum;
 }
 
-/* Whether all sections have sums, and all groups' tickets are whole; how far each section is below goes to q.list. */
-template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int sections) {
-    bool none = sections > SECTIONS_MAX || group_far(s.by, s.best, float_of_order(k.q.least));
-    if (!none && (int)threadIdx.x < sections) {
-        const int2 groups = section_at(k.groups, k.part, (int)threadIdx.x);
-        const int32_t exponent = groups.x < groups.y ? __ldcg(k.heads + threadIdx.x) : SECTION_NONE;
-        none = groups.x < groups.y && exponent == SECTION_NONE;
-        k.q.list[threadIdx.x] = groups.x < groups.y ? (uint32_t)(s.exponent - exponent) : SUM_BINS; /* no sum reaches so far */
+/* Whether all parts have sums, and all groups' tickets are whole; how far each part is below goes to q.list. */
+template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int parts) {
+    bool none = group_far(s.by, s.best, float_of_order(k.q.least));
+    for (int i = threadIdx.x; i < parts; i += BLOCK_THREADS) {
+        const int32_t exponent = __ldcg(k.heads + i);
+        none |= exponent == PART_NONE;
+        k.q.list[i] = (uint32_t)(s.exponent - exponent);
     }
+    none |= __ldcg(k.flat) != (uint64_t)k.groups;
     return !__syncthreads_or(none);
 }
 
-/* The first of `count` values, `step` apart, down to which the sums of all sections reach the target: -1 if none does. Sums go
- * to q.tickets. */
-template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int sections, int first, int step, int count, uint64_t target) {
+/* The first of `count` values, `step` apart, down to which the sums of all parts reach the target: -1 if none does. Sums go to
+ * q.tickets. */
+template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int parts, int first, int step, int count, uint64_t target) {
     enum { AT_ONCE = 8 };
     quick &q = k.q;
     const int lanes = BLOCK_THREADS / count, own = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % WARP;
     uint64_t sum = 0;
-    for (int i = (int)threadIdx.x % lanes; i < sections; i += AT_ONCE * lanes) {
+    for (int i = (int)threadIdx.x % lanes; i < parts; i += AT_ONCE * lanes) {
         uint64_t some[AT_ONCE];
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) some[n] = section_sum(k, min(i + n * lanes, sections - 1), first + own * step);
+        for (int n = 0; n < AT_ONCE; ++n) some[n] = part_sum(k, min(i + n * lanes, parts - 1), first + own * step);
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) sum += i + n * lanes < sections ? some[n] : 0;
+        for (int n = 0; n < AT_ONCE; ++n) sum += i + n * lanes < parts ? some[n] : 0;
     }
     for (int by = lanes / 2; by; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
     if (threadIdx.x % lanes == 0) q.tickets[own] = sum;
@@ -568,16 +593,14 @@ struct wide_choice {
     uint64_t ticket;
 };
 
-/* Given the threshold, what the listed tokens of each group keep in q.mass, and what this thread's section has above them: finds the
- * section that holds the ticket. Only its groups are weighed. */
+/* Given the threshold, what the listed tokens of each group keep in q.mass, and what this thread's part has above them: finds the
+ * part that holds the ticket. Only its groups are weighed. */
 template <class type>
-__device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, int sections, uint64_t own, uint64_t total, wide_choice *c) {
+__device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, uint64_t own, uint64_t total, wide_choice *c) {
     quick &q = k.q;
-    if ((int)threadIdx.x < sections) {
-        const int2 groups = section_at(k.groups, k.part, (int)threadIdx.x);
+    const int first = (int)threadIdx.x * k.part;
 #pragma unroll 4
-        for (int g = groups.x; g < groups.y; ++g) own += q.mass[g];
-    }
+    for (int g = first; g < min(first + k.part, k.groups); ++g) own += q.mass[g];
     if (threadIdx.x == 0) { /* logits that change under the kernel may leave a ticket without a holder */
         q.group = 0;
         q.rest = 0;
@@ -586,13 +609,12 @@ __device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, 
     uint64_t unused;
     const uint64_t ticket = mul_high(k.bits, total), before = fast_before(own, q.space[4], &unused);
     if (ticket >= before && ticket - before < own) {
-        q.group = (int)threadIdx.x;
+        q.group = first;
         q.rest = ticket - before;
     }
     __syncthreads();
-    const int2 groups = section_at(k.groups, k.part, q.group);
-    c->from = groups.x;
-    c->to = groups.y;
+    c->from = q.group;
+    c->to = min(c->from + k.part, k.groups);
     c->ticket = q.rest;
     wide_weigh(k, s, c->threshold, c->from, c->to);
 }
@@ -601,16 +623,17 @@ __device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, 
 template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, wide_choice *c) {
     enum { FIRST = SUM_BINS / SUM_STEPS };
     quick &q = k.q;
-    const int sections = sections_of(k.groups, k.part);
-    if (!k.summed || !sums_hold(k, s, sections)) return false;
-    const int octave = sums_reach(k, sections, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
+    if (!k.may_sum || k.nan || k.spread <= 0) return false;
+    const int parts = sums_parts(k.groups, k.part);
+    if (!sums_hold(k, s, parts)) return false;
+    const int octave = sums_reach(k, parts, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
     if (octave < 0) return false;
     uint64_t above = octave ? q.tickets[octave - 1] : 0, total;
     __syncthreads();
-    const int step = sums_reach(k, sections, octave * SUM_STEPS, 1, SUM_STEPS, target);
+    const int step = sums_reach(k, parts, octave * SUM_STEPS, 1, SUM_STEPS, target);
     if (step > 0) above = q.tickets[step - 1];
     const int down = octave * SUM_STEPS + step;
-    const uint64_t own = (int)threadIdx.x < sections ? section_sum(k, (int)threadIdx.x, down - 1) : 0;
+    const uint64_t own = (int)threadIdx.x < parts ? part_sum(k, (int)threadIdx.x, down - 1) : 0;
     const uint32_t value = value_most(s.exponent) - (uint32_t)down;
     const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
     const uint32_t listed = wide_mark(k, [&](int, const float x[LANE_TOKENS]) {
@@ -631,7 +654,7 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
         return false;
     }
     __syncthreads();
-    sums_choose(k, s, sections, own, total, c);
+    sums_choose(k, s, own, total, c);
     return true;
 }
 
