@@ -2,20 +2,21 @@
  * not read it all again by itself.
  *
  * A block that has read its part of such a row knows whether its groups are flat: their weights add up to many times the largest.
- * Then it looks at its part once more, section by section, and leaves the tickets of all tokens down to each of 512 values, 1/32 of a
- * power of two apart. Sums of these sums over all sections tell between which two values the threshold lies. The tokens between them
- * are listed by one reading that only compares; they show the threshold. What every section keeps is then known, so the draw finds the
- * section, and only its groups are weighed again.
+ * Then it looks at its part once more and leaves the tickets of all tokens down to each of 512 values, 1/32 of a power of two apart.
+ * Sums of these sums over all parts tell between which two values the threshold lies. The tokens between them are listed by one
+ * reading that only compares; they show the threshold. What every part keeps is then known, so the draw finds the part, and only its
+ * groups are weighed again.
  *
- * Whether a part looks flat decides only which way is taken. Where one does not, or the threshold lies lower than the sums reach,
- * wide.cuh goes its other ways. */
+ * This is for few rows, of which many blocks have a small part each. Where parts are large, blocks that look twice get into each
+ * other's way. Whether a part looks flat decides only which way is taken: where one does not, or the threshold lies lower than the sums
+ * reach, wide.cuh goes its other ways. */
 #ifndef RAFFLE_CUDA_SUMS_CUH
 #define RAFFLE_CUDA_SUMS_CUH
 
 #include "fast.cuh"
 
 enum {
-    SUM_PART = 64,  /* groups at most of a part that leaves sums: one block alone would not be quicker than so many */
+    SUM_PART = 64,  /* groups at most of a part that leaves sums */
     SUM_STEPS = 32, /* values in a power of two */
     PART_NONE = INT32_MIN
 };
