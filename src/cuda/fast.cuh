@@ -77,12 +77,6 @@ __device__ __forceinline__ uint64_t fast_tickets(const fast_scale &s, float m, u
     return m >= s.best - s.by.drop ? tickets_of(weight, below) : 0;
 }
 
-/* The weight of a group's maximum. */
-__device__ __forceinline__ uint32_t fast_weight(const fast_scale &s, float m) {
-    const ref f = ref_make_near(s.by, m);
-    return v_round(v_weight(m, &f, 0));
-}
-
 /* Which share of a range of `all` tickets, 2^right weights each, the weights from `before` on hold. */
 __device__ __forceinline__ uint64_t tickets_share(uint64_t before, uint32_t weight, uint32_t right, uint64_t all) {
     const uint64_t unit = (1ull << right) - 1;
@@ -667,20 +661,23 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
     float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;
     if (p.vocab > CANDIDATES && (r.top_k || (r.top_p && !r.min_p_first))) {
-        const uint64_t target = r.row_mass && !r.top_k ? share_of(p.top_p, mass) : 0;
-        if constexpr (type::SUMS) /* a flat row: would as many as there can be, all as heavy as the best, be enough? */
-            if (target && k.spread > 0 && target / CANDIDATES > fast_tickets(s, best, fast_weight(s, best))) return false;
+        if constexpr (type::SUMS) { /* a flat row: would as many as there can be, all as heavy as the best, be enough? */
+            if (r.row_mass && !r.top_k && k.spread > 0) {
+                const ref f = ref_make_near(s.by, best);
+                if (share_of(p.top_p, mass) / CANDIDATES > fast_tickets(s, best, v_round(v_weight(best, &f, 0)))) return false;
+            }
+        }
         uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
         if constexpr (type::REQUESTED) wanted = max(wanted, k.top_first);
         const bool by_pieces = wanted * 2 > (uint32_t)k.groups;
         const float reached = fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k.groups * PIECES : k.groups,
                                          wanted, fmaxf(float_of_order(least), -0x1p125f), best);
         if (reached == MINUS_INF) return false;
-        if (target) { /* whole groups hold more than what reaches the bound: is it enough? */
+        if (r.row_mass && !r.top_k) { /* whole groups hold more than what reaches the bound: is it enough? */
             uint64_t within = 0;
 #pragma unroll 1
             for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) within += q.peak[g] >= reached ? q.mass[g] : 0;
-            if (fast_sum(within, q.space[2]) < target) return false;
+            if (fast_sum(within, q.space[2]) < share_of(p.top_p, mass)) return false;
         }
         bound = fmaxf(bound, reached);
     }

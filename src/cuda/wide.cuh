@@ -232,47 +232,50 @@ __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, u
 }
 
 /* Lists the marks of groups [from, from + MARKED) from the `count`-th place on, as far as there is room. A thread has four times
- * those of half a group. Returns how many are listed then. */
+ * those of half a group, and takes one mark a turn. Returns how many are listed then. */
 template <class type> __device__ __forceinline__ uint32_t wide_unmark(work<type> &k, int from, uint32_t count) {
-    enum { OWN = MARKED * WARP / BLOCK_THREADS / 16, WORDS = 4 * OWN };
+    enum { OWN = MARKED * WARP / BLOCK_THREADS / 16 };
     quick &q = k.q;
     const int halves = 2 * min((int)MARKED, k.groups - from);
-    uint32_t marks[WORDS], own = 0;
+    uint32_t own = 0, words = 0; /* marks, and a bit for each word that has any */
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
         const int half = (int)threadIdx.x + i * BLOCK_THREADS;
-        uint4 some = *(const uint4 *)(q.marked[0] + min(half, halves - 1) * 16);
+        uint4 some = ((const uint4 *)q.marked)[min(half, halves - 1)];
         if (half >= halves) some = make_uint4(0, 0, 0, 0);
-        marks[4 * i] = some.x, marks[4 * i + 1] = some.y, marks[4 * i + 2] = some.z, marks[4 * i + 3] = some.w;
+        own += (uint32_t)(__popc(some.x) + __popc(some.y) + __popc(some.z) + __popc(some.w));
+        words |= (uint32_t)((some.x != 0) | (some.y != 0) << 1 | (some.z != 0) << 2 | (some.w != 0) << 3) << 4 * i;
     }
-#pragma unroll
-    for (int i = 0; i < WORDS; ++i) own += (uint32_t)__popc(marks[i]);
     uint64_t total;
-    uint32_t slot = count + (uint32_t)fast_before(own, q.space[2], &total);
-    const uint32_t first = ((uint32_t)from * WARP + threadIdx.x * 16) * LANE_TOKENS;
-#pragma unroll
-    for (int i = 0; i < WORDS; ++i)
+    uint32_t slot = count + (uint32_t)fast_before(own, q.space[2], &total), left = 0, first = 0;
 #pragma unroll 1
-        for (uint32_t left = marks[i]; left; left &= left - 1, ++slot)
-            if (slot < LISTED) q.listed[slot] = first + i / 4 * (BLOCK_THREADS * 16 * LANE_TOKENS) + i % 4 * 32 + (uint32_t)__ffs(left) - 1;
+    for (const uint32_t end = slot + own; slot < end; ++slot, left &= left - 1) {
+        if (!left) {
+            const uint32_t word = (uint32_t)__ffs(words) - 1, at = (threadIdx.x + word / 4 * BLOCK_THREADS) * 4 + word % 4;
+            words &= words - 1;
+            left = ((const uint32_t *)q.marked)[at];
+            first = (uint32_t)from * GROUP + at * 32;
+        }
+        if (slot < LISTED) q.listed[slot] = first + (uint32_t)__ffs(left) - 1;
+    }
     return count + (uint32_t)total;
 }
 
 /* Lists the tokens that inside(g, x) names of each group: bits, one for each of the lane's. They are marked while the row is read, and
  * listed later: nothing waits in that loop. Returns how many there are; no more than LISTED are in q.listed, as (256 x group + 8 x lane +
  * which of the lane's). */
-template <class type, class function> __device__ __forceinline__ uint32_t wide_mark(work<type> &k, function inside) {
+template <int ahead, class type, class function> __device__ __forceinline__ uint32_t wide_mark(work<type> &k, function inside) {
     quick &q = k.q;
     uint32_t count = 0;
 #pragma unroll 1
     for (int from = 0; from < k.groups; from += MARKED) {
-        row_visit<type>(k.row, from, min(from + MARKED, k.groups), [&](int g, const float x[LANE_TOKENS]) {
+        row_visit<type, ahead>(k.row, from, min(from + MARKED, k.groups), [&](int g, const float x[LANE_TOKENS]) {
             q.marked[g - from][threadIdx.x % WARP] = (uint8_t)inside(g, x);
         });
         __syncthreads();
         count = wide_unmark(k, from, count);
+        __syncthreads();
     }
-    __syncthreads();
     return count;
 }
 
@@ -282,7 +285,7 @@ template <class type>
 __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window, uint32_t *count) {
     quick &q = k.q;
     uint64_t above = 0;
-    *count = wide_mark(k, [&](int g, const float x[LANE_TOKENS]) {
+    *count = wide_mark<64>(k, [&](int g, const float x[LANE_TOKENS]) {
         const wide_group w = wide_group_make(s, q.peak[g]);
         uint32_t inside = 0;
         float y[LANE_TOKENS];
@@ -636,7 +639,7 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
     const uint64_t own = (int)threadIdx.x < parts ? part_sum(k, (int)threadIdx.x, down - 1) : 0;
     const uint32_t value = value_most(s.exponent) - (uint32_t)down;
     const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
-    const uint32_t listed = wide_mark(k, [&](int, const float x[LANE_TOKENS]) {
+    const uint32_t listed = wide_mark<128>(k, [&](int, const float x[LANE_TOKENS]) {
         uint32_t inside = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
