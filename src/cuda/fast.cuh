@@ -634,7 +634,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         for (int i = 0; i < OWN_GROUPS; ++i) {
             const int g = threadIdx.x + i * BLOCK_THREADS;
             if (g >= k.groups) break;
-            const float m = fmaxf(fmaxf(piece[i].x, piece[i].y), fmaxf(piece[i].z, piece[i].w));
+            const float m = pieces_most(piece[i]);
             q.pieces4[g] = piece[i];
             q.peak[g] = m;
             if (r.row_mass || shown) q.mass[g] = weights[i];
@@ -652,11 +652,21 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g] = fast_tickets(s, q.peak[g], q.mass[g]);
         mass = fast_sum(mass, q.space[1]);
     }
+    if (threadIdx.x == 0) {
+        q.all = mass;
+        q.least = least;
+    }
     if constexpr (type::REQUESTED) fast_shown(k, best, shown, mass);
     const bool min_p = r.min_p_first || r.min_p_last;
     const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
     float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;
     if (p.vocab > CANDIDATES && (r.top_k || (r.top_p && !r.min_p_first))) {
+        if constexpr (type::SUMS) { /* a flat row: would as many as there can be, all as heavy as the best, be enough? */
+            if (r.row_mass && !r.top_k && k.spread > 0) {
+                const ref f = ref_make_near(s.by, best);
+                if (share_of(p.top_p, mass) / CANDIDATES > fast_tickets(s, best, v_round(v_weight(best, &f, 0)))) return false;
+            }
+        }
         uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
         if constexpr (type::REQUESTED) wanted = max(wanted, k.top_first);
         const bool by_pieces = wanted * 2 > (uint32_t)k.groups;

@@ -304,23 +304,47 @@ template <class type> __device__ __forceinline__ int64_t lane_id(const device_ro
     return g * (int64_t)GROUP + lane_token<type>(row.aligned && group_whole(row, g), lane, j);
 }
 
-/* Calls visit(g, x) for groups first, first + 8, ... below `end`, all whole, of a row that is plain. Several are loaded at once, and none
- * under a condition: behind a call, the assembler does not know that lanes are together, and would wait for a load that may not happen
- * before it asks for the next. */
-template <class type, class function>
-__device__ __forceinline__ void groups_visit(const device_row &row, int first, int end, function visit) {
-    enum { AT_ONCE = 8 / type::BYTES };
-    for (int g = first; g < end; g += AT_ONCE * BLOCK_WARPS) {
-        lane_raw<type> raw[AT_ONCE];
+/* Calls visit(g, x) for groups g = pick(i), i = first, first + 8, ... below `end`, all whole, of a row that is plain. Several loads are on
+ * their way at any time, `ahead` bytes a lane, each asked for into the registers of a group that is done (flight::next does so, too).
+ * None is under a condition: behind a call, the assembler does not know that lanes are together, and would wait for a load that may not
+ * happen before it asks for the next. */
+template <class type, int ahead = 64, class choice, class function>
+__device__ __forceinline__ void groups_visit(const device_row &row, int first, int end, choice pick, function visit) {
+    enum { AT_ONCE = ahead / (LANE_TOKENS * type::BYTES) };
+    lane_raw<type> raw[AT_ONCE] = {};
+    const auto load = [&](int n, int i) {
+        const uint4 *from = (const uint4 *)group_at<type>(row, pick(min(i, end - 1))) + threadIdx.x % WARP;
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i)
-            raw[i] = raw_load<type>(group_at<type>(row, min(g + i * BLOCK_WARPS, end - 1)), true, threadIdx.x % WARP);
+        for (int w = 0; w < type::BYTES / 2; ++w) load_once_if(true, from + w * WARP, &raw[n].word[w]);
+    };
+    if (first >= end) return;
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i) {
+    for (int n = 0; n < AT_ONCE; ++n) load(n, first + n * BLOCK_WARPS);
+    for (int i = first; i < end; i += AT_ONCE * BLOCK_WARPS) {
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            const int own = i + n * BLOCK_WARPS;
             float x[LANE_TOKENS];
-            raw_values(raw[i], x);
-            if (g + i * BLOCK_WARPS < end) visit(g + i * BLOCK_WARPS, x);
+            raw_values(raw[n], x);
+            if (own < end) visit(pick(own), x);
+            load(n, own + AT_ONCE * BLOCK_WARPS);
         }
+    }
+}
+
+/* The same for groups [from, to) of any row, each by a warp. */
+template <class type, int ahead = 64, class function>
+__device__ __forceinline__ void row_visit(const device_row &row, int from, int to, function visit) {
+    int g = from + (int)threadIdx.x / WARP;
+    if (row_plain(row)) {
+        const int whole = min(to, (int)(row.vocab / GROUP));
+        groups_visit<type, ahead>(row, g, whole, [](int i) { return i; }, visit);
+        if (whole > g) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
+    }
+    for (; g < to; g += BLOCK_WARPS) {
+        float x[LANE_TOKENS];
+        lane_read<type>(row, g, threadIdx.x % WARP, x);
+        visit(g, x);
     }
 }
 

@@ -14,7 +14,7 @@ enum { BLOCKS_PER_SM = 4 };
 
 /* What the blocks of a row tell each other beside records. */
 struct row_state {
-    uint64_t best;       /* greedy rows: token_key of the best token; others: parts that are flat and have sums */
+    uint64_t best;       /* greedy rows: token_key of the best token; others: groups in parts that are flat and have sums */
     uint32_t done;       /* groups read so far, and NAN_SEEN for each block that has seen a NaN */
 };
 enum : uint32_t { NAN_SEEN = 1u << 16 }; /* a row has fewer groups */
@@ -42,9 +42,9 @@ struct sample_args {
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
     row_state *state;   /* [rows] 0 between calls */
-    uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
-    int32_t *heads;     /* [rows, sections] */
-    int32_t sections;   /* of a row */
+    uint64_t *sums;     /* [rows, sum_parts, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
+    int32_t *heads;     /* [rows, sum_parts] */
+    int32_t sum_parts;  /* parts of a row, 0 if they leave no sums */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
@@ -197,7 +197,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         bool wanted = to.weights && to.pieces;
         if (wanted) {
             const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
-            wanted = p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
+            wanted = a.sum_parts && p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
             if (threadIdx.x == 0) k->spread = 0;
         }
         if (threadIdx.x == 0) k->may_sum = wanted;
@@ -369,12 +369,13 @@ template <class type> __device__ __forceinline__ void part_look(const sample_arg
     if (threadIdx.x == 0) {
         k.part = a.part;
         k.flat = &a.state[p.row].best;
-        k.sums = a.sums + p.row * a.sections * SUM_BINS;
-        k.heads = a.heads + p.row * a.sections;
+        k.sums = a.sums + p.row * a.sum_parts * SUM_BINS;
+        k.heads = a.heads + p.row * a.sum_parts;
     }
     __syncthreads();
     part_sums(&k, p.first, p.end);
-    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, 1ull);
+    const block_part done = part_make(a);
+    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, (unsigned long long)(done.end - done.first));
 }
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
