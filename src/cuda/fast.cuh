@@ -248,8 +248,8 @@ template <class type> __device__ __forceinline__ void gather_edited(work<type> *
 #pragma unroll 1
     for (; edited; edited &= edited - 1) {
         const int32_t id = (int32_t)(place / WARP * GROUP) + lane_token<type>(true, place % WARP, __ffs(edited) - 1);
-        const float x = __ldcg(k->row.overlay + id);
-        if (x >= bound) gather_one(k->q, x, id);
+        float x;
+        if (token_edited(k->row, id, &x) && x >= bound) gather_one(k->q, x, id);
     }
 }
 
@@ -314,9 +314,9 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
             if (at + i * TEAMS >= length) continue;
             place[i] = q.list[at + i * TEAMS] * PIECE_LANES + threadIdx.x % PIECE_LANES;
             raw[i] = raw_load<type>(group_at<type>(k.row, place[i] / WARP), aligned, place[i] % WARP);
-            chosen[i] = k.row.allow ? lane_bits<type>(k.row.allow, aligned, place[i] / WARP, place[i] % WARP) : 0xffu;
+            chosen[i] = k.row.allow ? lane_bits<type>(k.row.allow + place[i] / WARP * GROUP_WORDS, aligned, place[i] % WARP) : 0xffu;
 #if CUT_MORE
-            if (k.row.patch) edited[i] = lane_bits<type>(k.row.patch, aligned, place[i] / WARP, place[i] % WARP);
+            if (k.row.patch) edited[i] = lane_bits<type>(k.row.patch + place[i] / WARP * PATCH_WORDS, aligned, place[i] % WARP);
 #endif
         }
 #if CUT_MORE
@@ -584,15 +584,44 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     return true;
 }
 
-/* The mass at the report's point, where the records in q.mass have it: as weights, or as the draw's tickets. */
-template <class type> __device__ __forceinline__ void fast_shown(work<type> &k, float best, bool weights, uint64_t mass) {
-    fast_scale s;
-    if (weights && fast_scale_make(k.to.by, best, &s)) {
-#pragma unroll 1
-        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += fast_tickets(s, k.q.peak[g], k.q.mass[g]);
-        mass = fast_sum(mass, k.q.space[1]);
+/* Fetches the records to shared memory, weights only if they are wanted. Returns the row's largest logit; *least: the smallest maximum
+ * of a group that has a token, as order_of. */
+template <class type> __device__ __forceinline__ float fast_fetch(work<type> &k, bool pieces, bool weights, uint32_t *least) {
+    quick &q = k.q;
+    float4 piece[OWN_GROUPS];
+    uint64_t mass[OWN_GROUPS];
+    uint32_t most = 0, low = 0xffffffffu;
+#pragma unroll
+    for (int i = 0; i < OWN_GROUPS; ++i) {
+        const int g = threadIdx.x + i * BLOCK_THREADS;
+        if (g < k.groups && pieces) piece[i] = __ldcg((const float4 *)k.to.peak + g);
+        if (g < k.groups && !pieces) piece[i].x = piece[i].y = piece[i].z = piece[i].w = __ldcg(k.to.peak + g);
+        if (g < k.groups && weights) mass[i] = __ldcg(k.to.mass + g);
     }
-    if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : mass;
+#pragma unroll
+    for (int i = 0; i < OWN_GROUPS; ++i) {
+        const int g = threadIdx.x + i * BLOCK_THREADS;
+        if (g >= k.groups) break;
+        const float m = fmaxf(fmaxf(piece[i].x, piece[i].y), fmaxf(piece[i].z, piece[i].w));
+        q.pieces4[g] = piece[i];
+        q.peak[g] = m;
+        if (weights) q.mass[g] = mass[i];
+        most = max(most, order_of(m));
+        if (m > MINUS_INF) low = min(low, order_of(m));
+    }
+    fast_range(&low, &most, q.space[0]);
+    *least = low;
+    return float_of_order(most);
+}
+
+/* The tickets of the row as its records were weighed; 0 if those do not hold. */
+template <class type> __device__ __forceinline__ uint64_t fast_mass(work<type> &k, float best) {
+    fast_scale s;
+    uint64_t mass = 0;
+    if (!fast_scale_make(k.to.by, best, &s)) return 0;
+#pragma unroll 1
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += fast_tickets(s, k.q.peak[g], k.q.mass[g]);
+    return fast_sum(mass, k.q.space[1]);
 }
 
 /* Answers what a row is asked for that has been cut: a token's tickets are its own affair then. */
@@ -612,38 +641,16 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     const row_params &p = k.params;
     const rules &r = k.rules;
     const bool shown = type::REQUESTED && !r.row_mass && k.to.weights; /* weights are for the report */
-    uint32_t most = 0, least = 0xffffffffu;
-    {
-        float4 piece[OWN_GROUPS];
-        uint64_t weights[OWN_GROUPS];
-#pragma unroll
-        for (int i = 0; i < OWN_GROUPS; ++i) {
-            const int g = threadIdx.x + i * BLOCK_THREADS;
-            if (g < k.groups) piece[i] = __ldcg((const float4 *)k.to.peak + g);
-            if (g < k.groups && (r.row_mass || shown)) weights[i] = __ldcg(k.to.mass + g);
-        }
-        if (threadIdx.x == 0) {
-            q.count = q.list_length = 0;
-            /* Logits that change under the kernel may leave a ticket without a holder. */
-            q.token = RULE_NO_TOKEN;
-            q.kept = 0;
-            q.group = 0;
-            q.rest = q.amount[1] = 0;
-        }
-#pragma unroll
-        for (int i = 0; i < OWN_GROUPS; ++i) {
-            const int g = threadIdx.x + i * BLOCK_THREADS;
-            if (g >= k.groups) break;
-            const float m = fmaxf(fmaxf(piece[i].x, piece[i].y), fmaxf(piece[i].z, piece[i].w));
-            q.pieces4[g] = piece[i];
-            q.peak[g] = m;
-            if (r.row_mass || shown) q.mass[g] = weights[i];
-            most = max(most, order_of(m));
-            if (m > MINUS_INF) least = min(least, order_of(m));
-        }
+    if (threadIdx.x == 0) {
+        q.count = q.list_length = 0;
+        /* Logits that change under the kernel may leave a ticket without a holder. */
+        q.token = RULE_NO_TOKEN;
+        q.kept = 0;
+        q.group = 0;
+        q.rest = q.amount[1] = 0;
     }
-    fast_range(&least, &most, q.space[0]);
-    const float best = *row_best = float_of_order(most);
+    uint32_t least;
+    const float best = *row_best = fast_fetch(k, true, r.row_mass || shown, &least);
     fast_scale s;
     if (!fast_scale_make(k.by, best, &s)) return false;
     uint64_t mass = 0;
@@ -652,7 +659,10 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g] = fast_tickets(s, q.peak[g], q.mass[g]);
         mass = fast_sum(mass, q.space[1]);
     }
-    if constexpr (type::REQUESTED) fast_shown(k, best, shown, mass);
+    if constexpr (type::REQUESTED) { /* what the report's point has, if that row has these records */
+        const uint64_t of_row = shown ? fast_mass(k, best) : mass;
+        if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : of_row;
+    }
     const bool min_p = r.min_p_first || r.min_p_last;
     const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
     float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;

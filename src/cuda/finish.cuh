@@ -70,14 +70,15 @@ struct alignas(16) quick { /* read 16 bytes at a time */
  * most EDIT_GROUPS groups then. */
 enum { EDIT_GROUPS = 256, EDIT_WORDS = EDIT_GROUPS * GROUP / 32, EDIT_TOKENS = 2800 };
 #if CUT_MORE
-struct edit_space {
-    uint32_t bits[EDIT_WORDS];   /* a bit for every token of the part: it is edited */
+struct alignas(16) edit_space { /* written 16 bytes at a time */
+    uint32_t bits[EDIT_WORDS];   /* a bit for every token of the part: it is edited; then: it is read as it is */
     uint32_t cell[EDIT_TOKENS];  /* of each that is, in order: what is known of it, then its logit */
     float bias[EDIT_TOKENS];
-    uint32_t most[EDIT_GROUPS * PIECES]; /* order_of the largest edited logit of each piece; see masked_flight::note */
+    uint32_t most[EDIT_GROUPS * PIECES]; /* order_of the largest edited logit of each piece; then see peaks_mend */
     uint16_t at[EDIT_TOKENS];    /* which token of the part it is */
     uint16_t before[EDIT_WORDS]; /* edited tokens before those of a word */
     uint32_t total;              /* edited tokens */
+    int left[BLOCK_WARPS];       /* the first group of each warp that its loop has not recorded */
 #if SAID_TAIL
     int32_t path[TAIL_MAX]; /* drafts that a history goes on with, if they do not lie in order anywhere else */
 #endif

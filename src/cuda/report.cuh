@@ -110,43 +110,29 @@ static __device__ __noinline__ void report_only(const raffle_report &r, int64_t 
 
 /* ---- the row at its point --------------------------------------------------------------------------------- */
 
-/* Fetches the maxima to where fast.cuh looks for them. */
-template <class type> static __device__ __noinline__ void report_fetch(work<type> *k, view *v) {
+/* Fetches the records to where fast.cuh looks for them. Returns the mass of the row without filters if `weights` have it, else 0. */
+template <class type> static __device__ __noinline__ uint64_t report_fetch(work<type> *k, view *v, bool weights) {
     __builtin_assume(__isShared(k));
-    quick &q = k->q;
-    uint32_t most = order_of(MINUS_INF), least = 0xffffffffu;
+    uint32_t least;
     __syncthreads();
-#pragma unroll 1
-    for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS) {
-        const float m = k->peak_far(g);
-        if (k->to.pieces) q.pieces4[g] = __ldcg((const float4 *)k->to.peak + g);
-        q.peak[g] = m;
-        most = max(most, order_of(m));
-        if (m > MINUS_INF) least = min(least, order_of(m));
-    }
-    fast_range(&least, &most, q.space[0]);
+    const float best = fast_fetch(*k, k->to.pieces, weights, &least);
+    const uint64_t mass = weights ? fast_mass(*k, best) : 0;
     if (threadIdx.x == 0) {
-        v->best = float_of_order(most);
+        v->best = best;
         v->least = least;
     }
     __syncthreads();
+    return mass;
 }
 
-/* The mass of the row without filters. */
+/* That mass of any row, by one more reading if need be. */
 template <class type> static __device__ __noinline__ uint64_t report_mass(work<type> *k, view *v) {
     __builtin_assume(__isShared(k));
-    fast_scale s;
-    if (v->near && k->to.weights && fast_scale_make(k->to.by, v->best, &s)) {
-        uint64_t sum = 0;
-#pragma unroll 4
-        for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS) sum += fast_tickets(s, k->q.peak[g], __ldcg(k->to.mass + g));
-        return block_add(sum, &k->block);
-    }
     __syncthreads();
     k->begin();
     const weighing w = weighing_make(v->temperature, k->row_best);
     const uint64_t mass = k->weigh(&w);
-    if (v->near) report_fetch(k, v);
+    if (v->near) report_fetch(k, v, false);
     return mass;
 }
 
@@ -178,22 +164,21 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
         groups_redo<type>(k, threadIdx.x / WARP, k->groups, false);
         __syncthreads();
     }
-    if (!listed && v->near) {
-        report_fetch(k, v);
+    const bool whole = point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at); /* another mass than the draw's */
+    uint64_t mass = whole ? k->shown_mass : told.draw_tickets;
+    const bool weighs = whole && !mass;
+    if (v->near && (weighs || !listed)) {
+        const uint64_t found = report_fetch(k, v, weighs && k->to.weights);
+        if (weighs) mass = found;
     } else if (!listed) {
         k->begin();
         if (threadIdx.x == 0) v->best = k->row_best;
         __syncthreads();
     }
     if (v->best == MINUS_INF) return false;
-    uint64_t mass = told.draw_tickets;
-    if (point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at)) {
-        mass = k->shown_mass;
-        if (!mass) {
-            const bool here = v->near && k->to.weights && weights_hold(k->to.by, v->best);
-            mass = report_mass(k, v);
-            listed = listed && here; /* another reading has taken its place */
-        }
+    if (weighs && !mass) {
+        mass = report_mass(k, v);
+        listed = false; /* another reading has taken its place */
     }
     if (threadIdx.x == 0) {
         v->mass = mass;
