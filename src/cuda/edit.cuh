@@ -124,17 +124,16 @@ __device__ __forceinline__ bool bias_mark(const raffle_extra &e, int64_t vocab, 
     for (int32_t first = threadIdx.x; first < e.bias_count; first += LIST_AT_ONCE * BLOCK_THREADS) {
         int32_t id[LIST_AT_ONCE];
         float bias[LIST_AT_ONCE];
-        bool ascends[LIST_AT_ONCE];
 #pragma unroll
         for (int j = 0; j < LIST_AT_ONCE; ++j) {
             const int32_t i = min(first + j * BLOCK_THREADS, e.bias_count - 1);
             id[j] = e.bias_id[i];
             bias[j] = e.bias[i];
-            ascends[j] = extra_ascends(e.bias_id, i);
         }
 #pragma unroll
         for (int j = 0; j < LIST_AT_ONCE; ++j) { /* the last may be looked at twice */
-            wrong |= !extra_id_good(id[j], vocab) || !ascends[j] || !extra_bias_good(bias[j]);
+            const int32_t i = min(first + j * BLOCK_THREADS, e.bias_count - 1);
+            wrong |= !extra_id_good(id[j], vocab) || !extra_ascends(e.bias_id, i) || !extra_bias_good(bias[j]);
             if (marks) to.note(PASS_MARK, id[j], 0);
         }
     }
@@ -261,13 +260,11 @@ static __device__ __noinline__ void dry_note(const row_request *q, int pass, con
 static __device__ __noinline__ bool record_mark(const row_request *q, int64_t vocab, bool marks, const edit_notes to) {
     __builtin_assume(__isShared(q));
     const raffle_extra &e = q->extra;
-    bool wrong = q->lost;
-    if (threadIdx.x == BLOCK_THREADS - 1) wrong |= !extra_numbers_good(&e);
-    if (!extra_count_good(e.bias, e.bias_count, vocab) || !extra_count_good(e.bad_words, e.bad_words_count, RAFFLE_VOCAB_MAX))
-        wrong = true;
-    if (__syncthreads_or(wrong)) return false; /* what is below can rely on counts */
+    if (q->lost || !extra_count_good(e.bias, e.bias_count, vocab) || !extra_count_good(e.bad_words, e.bad_words_count, RAFFLE_VOCAB_MAX))
+        return false;
     if (marks && extra_penalises(&e)) said_note<PASS_MARK>(e, q->said, to);
-    wrong = bias_mark(e, vocab, marks, to);
+    bool wrong = threadIdx.x == BLOCK_THREADS - 1 && !extra_numbers_good(&e);
+    wrong |= bias_mark(e, vocab, marks, to);
     wrong |= ids_mark(e.banned, e.banned_count, vocab, marks, to);
     wrong |= ids_mark(e.stop, e.stop_count, vocab, marks && q->said.length - q->said.prompt < e.min_tokens, to);
     wrong |= ids_mark(e.allowed, e.allowed_count, vocab, false, to);
@@ -302,17 +299,14 @@ static __device__ __noinline__ void record_tally(const row_request *q, const edi
 
 /* ---- a block's part ------------------------------------------------------------------------------------------ */
 
-/* No token is marked, nothing is known of any; by all warps but the first. */
+/* No token is marked; by all warps but the first. */
 __device__ __forceinline__ void edit_clear(edit_space &s) {
-    const auto fill = [](void *cells, int bytes, uint32_t x) {
+    const uint32_t least = order_of(MINUS_INF);
+    const int first = (int)threadIdx.x - WARP;
 #pragma unroll 1
-        for (int i = (int)threadIdx.x - WARP; i < bytes / 16; i += BLOCK_THREADS - WARP) ((uint4 *)cells)[i] = make_uint4(x, x, x, x);
-    };
-    fill(s.bits, sizeof s.bits, 0);
-    fill(s.cell, sizeof s.cell, 0);
-    fill(s.bias, sizeof s.bias, bits_of(NO_BIAS));
-    fill(s.most, sizeof s.most, order_of(MINUS_INF));
-    fill(s.at, sizeof s.at, 0);
+    for (int i = first; i < EDIT_WORDS / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.bits)[i] = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int i = first; i < EDIT_GROUPS * PIECES / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.most)[i] = make_uint4(least, least, least, least);
 }
 
 /* The list of allowed ids as a mask of the part, less what the caller's mask forbids. */
@@ -331,7 +325,7 @@ static __device__ __noinline__ void mask_make(const row_request *q, edit_part p)
     __syncthreads();
 }
 
-/* Numbers the marked tokens. Returns how many there are: more than EDIT_TOKENS do not fit. */
+/* Numbers the marked tokens and empties their cells. Returns how many there are: more than EDIT_TOKENS do not fit. */
 template <class type> __device__ __forceinline__ uint32_t part_number(work<type> *k) {
     edit_space &s = k->edit;
     enum { OWN = EDIT_WORDS / BLOCK_THREADS };
@@ -360,14 +354,20 @@ template <class type> __device__ __forceinline__ uint32_t part_number(work<type>
     ((uint4 *)s.before)[threadIdx.x] = make_uint4(before[0] | before[1] << 16, before[2] | before[3] << 16, before[4] | before[5] << 16,
                                                   before[6] | before[7] << 16);
     if (threadIdx.x == 0) s.total = total;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < min(total, (uint32_t)EDIT_TOKENS); i += BLOCK_THREADS) {
+        s.cell[i] = 0;
+        s.bias[i] = NO_BIAS;
+        s.at[i] = 0; /* whatever happens to a history meanwhile */
+    }
     __syncthreads();
     return total;
 }
 
 /* The logit of a marked token that was x. */
-template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, bool allowed, float x, uint32_t tally, float bias) {
+template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, float x, uint32_t tally, float bias) {
     const raffle_extra &e = k->request.extra;
-    if (tally & TALLY_BANNED || !allowed) return MINUS_INF;
+    if (tally & TALLY_BANNED) return MINUS_INF;
     x = edit_bias(x, bias);
     if (tally & (TALLY_SEEN | TALLY_COUNT)) {
         const penalties p = {e.repetition == 0.0f ? 1.0f : e.repetition, e.frequency, e.presence};
@@ -396,11 +396,10 @@ template <class type> static __device__ __noinline__ void edits_far(work<type> *
 #pragma unroll 1
         for (uint32_t bits = s.bits[i]; bits; bits &= bits - 1, ++cell) {
             const int32_t id = to.p.first + i * 32 + __ffs(bits) - 1;
-            const uint32_t tally = __ldcg(cell);
+            const uint32_t tally = __ldcg(cell) | (!k->row.allow || bit_load(k->row.allow, id) ? 0u : TALLY_BANNED);
             const int32_t biased = tally & TALLY_BIAS ? ids_find(e.bias_id, e.bias_count, id) : -1;
             const float x = type::one(k->row.logits + id * (int64_t)type::BYTES);
-            const bool allowed = !k->row.allow || bit_load(k->row.allow, id);
-            __stcg(cell, bits_of(edit_value(k, allowed, x, tally, biased >= 0 ? e.bias[biased] : NO_BIAS)));
+            __stcg(cell, bits_of(edit_value(k, x, tally, biased >= 0 ? e.bias[biased] : NO_BIAS)));
         }
     }
 }
@@ -417,6 +416,7 @@ template <class type> __device__ __forceinline__ bool part_edit(work<type> *k, c
     edit_notes to = {p, &k->edit, nullptr};
     const bool marks = k->row.patch != nullptr;
     if (!record_mark(&q, k->row.vocab, marks, to)) {
+        __syncthreads(); /* some may not have seen yet that it was valid so far */
         if (threadIdx.x == 0) k->valid = false;
         __syncthreads();
         return false;
@@ -431,10 +431,11 @@ template <class type> __device__ __forceinline__ bool part_edit(work<type> *k, c
     return true;
 }
 
-/* Makes of the marks, which go to the workspace, what the reading takes as it is: tokens that are allowed and not edited. Ends with a
- * barrier. */
+/* Makes of the marks, which go to the workspace, what the reading takes as it is: tokens that are allowed and not edited. Edited ones
+ * that are not allowed are banned. Ends with a barrier. */
 template <class type> __device__ __forceinline__ void part_keep(work<type> *k, const edit_part &p) {
     enum { OWN = EDIT_WORDS / BLOCK_THREADS };
+    edit_space &s = k->edit;
     const uint32_t *allow = k->row.allow ? k->row.allow + p.first / 32 : nullptr;
     uint32_t *patch = k->row.patch ? k->request.patch + p.first / GROUP * PATCH_WORDS : nullptr;
     const int words = (int)((p.tokens + 31) / 32);
@@ -445,13 +446,17 @@ template <class type> __device__ __forceinline__ void part_keep(work<type> *k, c
     for (int i = 0; i < OWN; ++i) {
         const int at = (int)threadIdx.x + i * BLOCK_THREADS;
         if (at >= p.words) break;
-        const uint32_t edited = k->edit.bits[at];
+        const uint32_t edited = s.bits[at];
         if (patch) {
             uint32_t *word = patch + at / GROUP_WORDS * PATCH_WORDS + at % GROUP_WORDS;
             __stcg(word, edited);
-            __stcg(word + GROUP_WORDS, (uint32_t)p.first + k->edit.before[at]);
+            __stcg(word + GROUP_WORDS, (uint32_t)p.first + s.before[at]);
+            if (k->request.near)
+#pragma unroll 1
+                for (uint32_t out = edited & ~allowed[i]; out; out &= out - 1)
+                    s.cell[s.before[at] + __popc(edited & ((out & -out) - 1))] |= TALLY_BANNED;
         }
-        k->edit.bits[at] = allowed[i] & ~edited;
+        s.bits[at] = allowed[i] & ~edited;
     }
     __syncthreads();
 }
@@ -466,12 +471,10 @@ template <class type> __device__ __forceinline__ bool edits_evaluate(work<type> 
 #pragma unroll 1
     for (uint32_t first = threadIdx.x; first < total; first += AT_ONCE * BLOCK_THREADS) {
         float x[AT_ONCE];
-        uint32_t word[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; ++j) {
             const int32_t id = p.first + s.at[min(first + j * BLOCK_THREADS, total - 1)];
             x[j] = type::one(k->row.logits + id * (int64_t)type::BYTES);
-            word[j] = k->row.allow ? bits_load(k->row.allow + id / 32) : ~0u;
         }
 #pragma unroll
         for (int j = 0; j < AT_ONCE; ++j) {
@@ -479,7 +482,7 @@ template <class type> __device__ __forceinline__ bool edits_evaluate(work<type> 
             if (i >= total) break;
             const uint32_t at = s.at[i];
             const int32_t id = p.first + (int32_t)at;
-            const float edited = edit_value(k, word[j] >> id % 32 & 1, x[j], s.cell[i], s.bias[i]), counts = v_max(edited, MINUS_INF);
+            const float edited = edit_value(k, x[j], s.cell[i], s.bias[i]), counts = v_max(edited, MINUS_INF);
             s.cell[i] = bits_of(edited);
             __stcg(k->request.overlay + p.first + i, edited);
             nan |= edited != edited;

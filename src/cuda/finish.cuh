@@ -30,7 +30,7 @@ __device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.fl
 enum { SUM_BINS = 512 }; /* values of sums.cuh, in shared memory and in the workspace */
 
 /* What fast.cuh keeps in shared memory. */
-enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384, NOTED_EACH = 28 };
+enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, EDITED = 5 * CANDIDATES, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384, NOTED_EACH = 28 };
 struct alignas(16) quick { /* read 16 bytes at a time */
     union {
         float4 pieces4[QUICK_GROUPS]; /* maxima of pieces */
@@ -52,16 +52,21 @@ struct alignas(16) quick { /* read 16 bytes at a time */
         struct {
             uint32_t order[CANDIDATES]; /* candidates: their logits as integers, and ids */
             int32_t id[CANDIDATES];
-            uint32_t binned[CANDIDATES];
-            uint32_t sorted[CANDIDATES];
-            int32_t sorted_id[CANDIDATES];
-            uint64_t tickets[CANDIDATES];
+            union {
+                struct {
+                    uint32_t binned[CANDIDATES];
+                    uint32_t sorted[CANDIDATES];
+                    int32_t sorted_id[CANDIDATES];
+                    uint64_t tickets[CANDIDATES];
+                };
+                int32_t edited[EDITED]; /* ids of edited tokens that may be candidates */
+            };
         };
         uint16_t noted[NOTED_EACH][BLOCK_THREADS]; /* wide.cuh: tokens that each lane has found */
     };
     uint64_t space[8][BLOCK_WARPS];
     uint64_t rest, amount[2];
-    uint32_t list_length, count, low, kept;
+    uint32_t list_length, count, low, kept, edits; /* edits: in `edited` */
     uint32_t lists[BLOCK_WARPS]; /* lengths in `listed` */
     int32_t group, token;
 };

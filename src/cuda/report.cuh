@@ -211,15 +211,30 @@ __device__ __forceinline__ float report_log(const view *v, float x) {
 
 /* ---- the likeliest ------------------------------------------------------------------------------------------ */
 
+/* A value that n tokens reach: of n warps each has one among the groups whose maxima it has fetched (fast_range). At or below
+ * -FLT_MAX: there are not so many. */
+__device__ __forceinline__ float report_reach(const quick &q, uint32_t n) {
+    const uint32_t lane = threadIdx.x % WARP, own = lane < BLOCK_WARPS ? (uint32_t)q.space[0][lane] : 0;
+    uint32_t before = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < BLOCK_WARPS; ++i) {
+        const uint32_t other = (uint32_t)q.space[0][i];
+        before += other > own || (other == own && i < lane);
+    }
+    const uint32_t found = __ballot_sync(ALL_LANES, lane < BLOCK_WARPS && before == n - 1);
+    const uint32_t order = __shfl_sync(ALL_LANES, own, found ? __ffs(found) - 1 : 0);
+    return found && order > order_of(-FLT_MAX) ? float_of_order(order) : -FLT_MAX;
+}
+
 /* Lists the tokens from the n-th largest on, and some more: q.order, q.id. False if they are too many. */
 template <class type> static __device__ __noinline__ bool report_list(work<type> *k, view *v, uint32_t n) {
     __builtin_assume(__isShared(k));
     quick &q = k->q;
     if (!(v->best < 0x1p125f)) return false; /* a range beyond what fast_bound cuts into bins */
-    if (threadIdx.x == 0) q.count = q.list_length = 0;
+    if (threadIdx.x == 0) q.count = q.list_length = q.edits = 0;
     __syncthreads();
-    float bound = -FLT_MAX;
-    if (k->row.vocab > CANDIDATES) {
+    float bound = n <= BLOCK_WARPS ? report_reach(q, n) : -FLT_MAX;
+    if (bound == -FLT_MAX && k->row.vocab > CANDIDATES) {
         const bool by_pieces = n * 2 > (uint32_t)k->groups;
         bound = fmaxf(bound, fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k->groups * PIECES : k->groups, n,
                                         fmaxf(float_of_order(v->least), -0x1p125f), v->best));
