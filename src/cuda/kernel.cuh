@@ -48,7 +48,7 @@ struct sample_args {
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
-    uint32_t *mask, *patch;    /* [rows, groups * GROUP / 32] of plans with RAFFLE_PLAN_EXTRA: see edit.cuh */
+    uint32_t *mask, *patch;    /* [rows, groups * GROUP_WORDS], [rows, groups * PATCH_WORDS] of plans with RAFFLE_PLAN_EXTRA: see edit.cuh */
     float *overlay;            /* [rows, groups * GROUP] */
     raffle_report report;      /* if has_report */
     bool has_report;
@@ -104,13 +104,12 @@ __device__ __forceinline__ records records_make(const row_params &p) {
 #if CUT_MORE
 /* Shows a row the edits that its record asks for, which are, or will be, in the workspace. */
 template <class args> __device__ __forceinline__ void row_edits(const args &a, int64_t row, const raffle_extra &e, device_row *logits) {
-    const int64_t words = row * a.groups * GROUP_WORDS;
-    if (e.allowed_count) logits->allow = a.mask + words;
-    if (extra_touches(e)) logits->patch = a.patch + words;
+    if (e.allowed_count) logits->allow = a.mask + row * a.groups * GROUP_WORDS;
+    if (extra_touches(e)) logits->patch = a.patch + row * a.groups * PATCH_WORDS;
     logits->overlay = a.overlay + row * a.groups * GROUP;
 }
 
-/* Looks up what the row's request asks for; `slot` below 0: nothing. Done by one warp. part_edit checks it. */
+/* Looks up what the row's request asks for; `slot` below 0: nothing. Done by one warp. part_edit (edit.cuh) checks it. */
 template <class args>
 __device__ __forceinline__ void request_read(const args &a, const raffle_extra *extra, const slot_pool &pool, int64_t row, int64_t slot,
                                              device_row *logits, row_request *q) {
@@ -134,14 +133,13 @@ __device__ __forceinline__ void request_read(const args &a, const raffle_extra *
     if (!asks) return; /* as most do: the row is one like others */
     const raffle_extra &e = q->extra;
     const bool looks_back = extra_history_user(&e) != nullptr;
-    const int64_t words = row * a.groups * GROUP_WORDS;
     if (!looks_back) said.row_flags = 0;
     if (lane == 0) {
         q->said = said;
         q->lost = looks_back && !pool.memory;
         q->allow = logits->allow;
-        q->mask = a.mask + words;
-        q->patch = a.patch + words;
+        q->mask = a.mask + row * a.groups * GROUP_WORDS;
+        q->patch = a.patch + row * a.groups * PATCH_WORDS;
         q->overlay = a.overlay + row * a.groups * GROUP;
         q->near = false;
     }
@@ -336,15 +334,12 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     if (warp) edit_clear(k->edit); /* while one warp waits for what the row asks for */
 #endif
     __syncthreads();
-    bool as_it_came = k->valid, also_so = false;
+    bool as_it_came = k->valid;
 #if CUT_MORE
-    if constexpr (type::REQUESTED) {
-        as_it_came = k->valid && !k->request.prepares && !k->row.allow;
-        also_so = k->valid && k->apart;
-    }
+    if constexpr (type::REQUESTED) as_it_came = k->valid && !k->request.prepares && !k->row.allow;
 #endif
     /* Before any call: behind one, compilers no longer know that lanes are together, and loads wait in the loop. */
-    if (as_it_came || also_so) {
+    if (as_it_came) {
         nan = groups_read<type>(k, f, plain, [&] {
             const block_part p = part_make(a);
             return make_int2(p.first + (int)threadIdx.x / WARP, p.end);
@@ -354,8 +349,7 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     if constexpr (type::REQUESTED) {
         if (!as_it_came && k->valid) {
             const block_part p = part_make(a);
-            if (k->request.prepares) nan = part_edit(k, p.first, p.end);
-            if (k->valid) nan |= part_read_prepared(k, p.first, p.end);
+            nan = part_read_prepared(k, p.first, p.end);
         }
     }
 #endif

@@ -49,7 +49,7 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
 
 /* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
  *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same | told [rows] of raffle_verify |
- *   of plans with RAFFLE_PLAN_EXTRA: mask, patch [rows, groups * GROUP / 32] | overlay [rows, groups * GROUP] |
+ *   of plans with RAFFLE_PLAN_EXTRA: mask [rows, groups * GROUP_WORDS] | patch [rows, groups * PATCH_WORDS] | overlay [rows, groups * GROUP] |
  *   sums [sum_parts, SUM_BINS] u64 | heads [sum_parts] i32 | state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
 static size_t workspace_carve(const raffle_plan_desc *desc, size_t sum_parts, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
@@ -62,8 +62,8 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sum_parts, vo
                                   shown * sizeof *a->shown_mass,
                                   shown * PIECES * sizeof *a->shown_peak,
                                   shown ? rows * sizeof *v->told : 0,
-                                  edited / 8,
-                                  edited / 8,
+                                  edited / GROUP * GROUP_WORDS * sizeof *a->mask,
+                                  edited / GROUP * PATCH_WORDS * sizeof *a->patch,
                                   edited * sizeof *a->overlay,
                                   sum_parts * SUM_BINS * sizeof *a->sums,
                                   sum_parts * sizeof *a->heads,
@@ -210,7 +210,8 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
 }
 
 static cudaError_t launch(const device_state *state, sample_function kernel, sample_args *a, cudaStream_t stream) {
-    const dim3 grid = parts_grid(a->rows, a->groups, a->extra ? EDIT_GROUPS : a->groups, state->processors, &a->part);
+    const bool prepares = a->extra || (a->has_report && a->allow); /* parts must fit into edit_space */
+    const dim3 grid = parts_grid(a->rows, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
     a->sum_parts = sums_parts(a->groups, a->part);
     void *parameters[] = {a};
     return cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);

@@ -13,7 +13,8 @@
 template <class stored> static cudaError_t launch(verify_args *a, const device_facts &gpu, cudaStream_t stream) {
     typedef type_probs<type_f32> probs;
     typedef requested<stored> type;
-    const int32_t most = a->target.extra || a->draft.extra ? (int32_t)EDIT_GROUPS : a->groups;
+    const bool prepares = a->target.extra || a->draft.extra || a->target.allow || a->draft.allow; /* parts must fit into edit_space */
+    const int32_t most = prepares ? (int32_t)EDIT_GROUPS : a->groups;
     if (a->draft_probs) return verify_start<type, judged<probs>, type, probs>(a, most, gpu, stream);
     return verify_start<type, judged<probs>, type, type>(a, most, gpu, stream);
 }
