@@ -698,11 +698,10 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
     float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;
     if (p.vocab > CANDIDATES && (r.top_k || (r.top_p && !r.min_p_first))) {
-        if constexpr (type::SUMS) { /* a flat row: would as many as there can be, all as heavy as the best, be enough? */
-            if (r.row_mass && !r.top_k && k.spread > 0) {
-                const ref f = ref_make_near(s.by, best);
-                if (share_of(p.top_p, mass) / CANDIDATES > fast_tickets(s, best, v_round(v_weight(best, &f, 0)))) return false;
-            }
+        if constexpr (type::SUMS) { /* a flat row: would as many as there can be, all as heavy as the best, be about enough? */
+            if (r.row_mass && !r.top_k && k.spread > 0 &&
+                p.top_p * (float)mass > (CANDIDATES * 0x1p41f) * exp2f(one_fma(best, s.by.c, -(float)s.exponent)))
+                return false;
         }
         uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
         if constexpr (type::REQUESTED) wanted = max(wanted, k.top_first);
