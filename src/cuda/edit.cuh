@@ -70,10 +70,12 @@ struct edit_notes {
     uint32_t *far; /* cells in the workspace, or NULL: in shared memory */
 
     __device__ __forceinline__ void mark(uint32_t at) const { atomicOr(s->bits + at / 32, 1u << at % 32); }
-    /* Near cells say which token they are of. */
+    /* Near cells say which token they are of. A history that grows meanwhile may name one more than there are. */
     __device__ __forceinline__ uint32_t place(uint32_t at) const {
-        const uint32_t own = edit_place(*s, at);
-        if (!far) s->at[own] = (uint16_t)at;
+        uint32_t own = edit_place(*s, at);
+        if (far) return own;
+        own = min(own, (uint32_t)EDIT_TOKENS - 1);
+        s->at[own] = (uint16_t)at;
         return own;
     }
     __device__ __forceinline__ void flag(uint32_t at, uint32_t tally) const {
@@ -171,7 +173,7 @@ __device__ __forceinline__ void bias_flag(const raffle_extra &e, const edit_note
 template <int pass> __device__ __forceinline__ void said_note(const raffle_extra &e, const slot_said &h, const edit_notes &to) {
     const bool repetition = e.repetition != 0.0f && e.repetition != 1.0f, counts = e.frequency != 0.0f || e.presence != 0.0f;
     const bool seen_in = repetition && !(e.flags & RAFFLE_REPETITION_OUTPUT), count_in = counts && e.flags & RAFFLE_COUNT_PROMPT;
-    if (e.penalty_window && e.penalty_window < h.length) {
+    if (e.penalty_window > 0 && e.penalty_window < h.length) { /* numbers are checked beside the marking, not before */
 #pragma unroll 1
         for (int32_t i = h.length - e.penalty_window + (int32_t)threadIdx.x; i < h.length; i += BLOCK_THREADS) {
             const uint32_t at = to.p.at(h.token[i]);
@@ -620,10 +622,10 @@ template <class type> static __device__ __noinline__ bool part_read_prepared(wor
     part_keep(k, p);
     if (k->row.aligned && (near || !edited)) {
         const int last = min(end, groups_loadable<type>(k->row.vocab));
-        const int met = __reduce_or_sync(ALL_LANES, (uint32_t)prepared_first(k, g, first, last));
+        const int met = prepared_first(k, g, first, last);
         const int next = g < last ? g + (last - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS : g;
-        if (!(met & MET_NAN_RAW)) raw = next;
-        if (!(met & MET_NAN)) g = next;
+        if (!__any_sync(ALL_LANES, met & MET_NAN_RAW)) raw = next;
+        if (!__any_sync(ALL_LANES, met & MET_NAN)) g = next;
     }
     if (near) nan = part_mend(k, p, g, end);
     if (g < end) nan |= groups_redo<type>(k, g, end, true);

@@ -105,7 +105,7 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sum_parts, vo
 /* The most parts with sums that the rows of one call can have: how many depends on how many rows share the GPU. */
 static size_t sum_parts_most(const raffle_plan_desc *desc, int processors) {
     const int32_t groups = (int32_t)((desc->vocab + GROUP - 1) / GROUP);
-    int64_t most = 0;
+    int64_t most = desc->rows_max * sums_parts(groups, groups); /* many rows are not divided */
     if (groups > QUICK_GROUPS) return 0;
     for (int64_t rows = 1; rows <= desc->rows_max && rows <= PARTS_TRIED * processors; ++rows) {
         int32_t part;

@@ -104,6 +104,7 @@ template <class type> static __device__ __noinline__ void part_sums(work<type> *
     });
     __syncthreads();
     part_write(q, k.sums + (int64_t)part * SUM_BINS);
+    __syncthreads(); /* whoever says that the part is done says it for all threads */
 }
 
 #endif

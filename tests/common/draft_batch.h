@@ -167,7 +167,7 @@ static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int
     b->method = method;
     b->requests = 1 + random_below(r, REQUESTS_MAX);
     for (int64_t i = 0; i < b->requests; ++i) {
-        int64_t left = BATCH_ROWS_MAX - REQUESTS_MAX - b->first[i], most = random_below(r, 8) ? 6 : 20;
+        int64_t left = BATCH_ROWS_MAX - REQUESTS_MAX - b->first[i], most = random_below(r, 8) ? 6 : 36;
         int64_t count = random_below(r, 5) ? random_below(r, most) : 0;
         b->first[i + 1] = b->first[i] + (int32_t)(count < left ? count : left);
     }
