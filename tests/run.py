@@ -250,8 +250,20 @@ def step_cuda():
     arch = gpu()
     build_cuda(arch or "90-virtual", "product", "tests_cuda")  # without a GPU as far as PTX, which takes half as long
     count("cuda sources compile", 1, 0)
+    cuda_oldest()
     ctest("build-cuda-test", "-L", "^cuda$", prefix="cuda.")
     python_on_gpu(arch)
+
+
+def cuda_oldest():
+    """The CUDA sources for the oldest GPUs that a build is for, as far as the front end: it knows what these lack."""
+    oldest = re.search(r'RAFFLE_CUDA_ARCHS "(\d+)', (ROOT / "CMakeLists.txt").read_text()).group(1)
+    command = [nvcc(), f"-arch=compute_{oldest}", "-std=c++17", "-ptx", "-Xcicc", "-O0", "-o", "/dev/null",
+               *(f"-I{ROOT / folder}" for folder in ("include", "src/core", "src/math", "src/cuda"))]
+    started, files = time.time(), ["extra.cu", "state.cu", "verify_extra.cu", "write.cu"]  # these have every header
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        found = list(pool.map(lambda file: execute([*command, ROOT / "src/cuda" / file])[0], files))
+    count(f"cuda sources for compute {oldest}", found.count(0), len(found) - found.count(0), seconds=time.time() - started)
 
 
 def step_sanitize():
