@@ -69,6 +69,8 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return _mm256_and_ps(m, _mm256_cmp_ps(a, b, _CMP_ORD_Q)); }
 RAFFLE_FN vm v_and(vm a, vm b) { return _mm256_and_ps(a, b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return _mm256_andnot_ps(b, a); }
+RAFFLE_FN vm v_within(vf a, vf low, vf high) { return v_and(v_gt(a, low), _mm256_cmp_ps(a, high, _CMP_LE_OQ)); }
+RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return v_add(a, _mm256_and_ps(m, b)); }
 RAFFLE_FN vm v_every(void) { return _mm256_castsi256_ps(_mm256_set1_epi32(-1)); }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 RAFFLE_FN uint32_t v_bits(vm m) { return (uint32_t)_mm256_movemask_ps(m); }
@@ -175,6 +177,7 @@ RAFFLE_FN vcount v_count_add(vcount sum, vf a) {
                    v_add_u(sum.over, v_bits_of(_mm256_max_ps(a, _mm256_set1_ps(0x1p31f))))};
     return more;
 }
+RAFFLE_FN vcount v_count_add_where(vm m, vcount sum, vf a) { return v_count_add(sum, _mm256_and_ps(m, a)); }
 RAFFLE_FN vu v_count_low(vcount sum) { return v_add_u(sum.most, _mm256_slli_epi32(sum.over, 8)); }
 
 RAFFLE_FN uint32_t v_total_u(vu a) {

@@ -63,6 +63,8 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return _mm512_mask_cmp_ps_mask(m, a, b, _CMP_ORD_Q); }
 RAFFLE_FN vm v_and(vm a, vm b) { return (vm)(a & b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return (vm)(a & ~b); }
+RAFFLE_FN vm v_within(vf a, vf low, vf high) { return _mm512_mask_cmp_ps_mask(v_gt(a, low), a, high, _CMP_LE_OQ); }
+RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return _mm512_mask_add_ps(a, m, a, b); }
 RAFFLE_FN vm v_every(void) { return 0xffff; }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 RAFFLE_FN uint32_t v_bits(vm m) { return m; }
@@ -164,6 +166,7 @@ RAFFLE_FN vu v_bits_of(vf a) { return _mm512_castps_si512(a); }
 
 typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }
+RAFFLE_FN vcount v_count_add_where(vm m, vcount sum, vf a) { return _mm512_mask_add_epi32(sum, m, sum, v_round(a)); }
 RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
 RAFFLE_FN uint32_t v_total_u(vu a) { /* not _mm512_reduce_add_epi32: gcc adds its last two lanes as int */

@@ -86,6 +86,8 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return a == b; }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return m & (a == a) & (b == b); } /* m, less where a or b is NaN */
 RAFFLE_FN vm v_and(vm a, vm b) { return a & b; }
 RAFFLE_FN vm v_without(vm a, vm b) { return a & !b; }
+RAFFLE_FN vm v_within(vf a, vf low, vf high) { return (a > low) & (a <= high); }
+RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return m ? a + b : a; } /* b is not NaN */
 RAFFLE_FN vm v_every(void) { return 1; }
 RAFFLE_FN uint32_t v_bits(vm m) { return (uint32_t)m; } /* lane i as bit i */
 RAFFLE_FN vm v_mask(uint32_t bits) { return bits & 1; }  /* bit i to lane i; higher bits are ignored */
@@ -145,6 +147,7 @@ RAFFLE_FN vu v_bits_of(vf a) { return bits_of(a); }
 /* A sum of rounded weights modulo 2^32, starting at zero. */
 typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return sum + v_round(a); }
+RAFFLE_FN vcount v_count_add_where(vm m, vcount sum, vf a) { return m ? sum + v_round(a) : sum; }
 RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
 RAFFLE_FN uint32_t v_total_u(vu a) { return a; } /* the sum of all lanes, modulo 2^32 */
