@@ -171,13 +171,13 @@ RAFFLE_FN int32_t *group_band(const cpu_row *row, int64_t g, const listing *l, i
 /* Lists the tokens between two ends that are near each other. */
 RAFFLE_FN void row_band(const cpu_row *row, const cpu_scratch *scratch, listing *l, int kind) {
     const cpu_scratch s = *scratch;
-    const int64_t whole = row->params.vocab / GROUP;
     uint64_t listed = 0;
     for (int64_t first = 0; first < s.groups; first += LIST_GROUPS) {
         int32_t vectors[LIST_VECTORS + 1], *end = vectors;
-        int64_t g = first;
-        for (; g < first + LIST_GROUPS && g < whole; ++g) end = group_band(row, g, l, end, kind);
-        if (g == whole) for (int64_t i = g * GROUP; i < row->params.vocab; i += V_LANES) *end++ = (int32_t)i;
+        for (int64_t g = first; g < first + LIST_GROUPS && g < s.groups; ++g) {
+            if (group_whole(row, g)) end = group_band(row, g, l, end, kind);
+            else for (int64_t i = g * GROUP; i < row->params.vocab; i += V_LANES) *end++ = (int32_t)i;
+        }
         for (const int32_t *v = vectors; v < end; ++v) {
             vf x = read_group(row, *v, 0, kind);
             int64_t at = (int64_t)listed < l->room ? (int64_t)listed : l->room;
