@@ -127,7 +127,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     """
     params = (temperature, top_k, top_p, min_p, seed, position)
     spaces = quick_spaces.get(type(logits))
-    if (spaces is not None and not (more or return_flags or probs or flags) and threads == 1 and out.__class__ is not tuple
+    if (spaces is not None and not (more or return_flags or probs or flags) and threads == 1
             and index is slot is allow is logprobs is logprob_token_ids is dtype is stream is None):
         token = _core.quick(spaces, logits, params, None, out, 0, 0)
         if token is not NotImplemented:

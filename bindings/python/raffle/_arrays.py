@@ -187,11 +187,6 @@ class Torch(Shaped):
         self.quick = (torch.empty_like, {"dtype": torch.int32}) if self.asks else None
         self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # an address, without the objects around it
 
-    def logits(self, logits: Any, code: Any) -> Any:
-        if logits.is_neg():  # DLPack does not tell
-            raise ValueError("logits are a view that negates its memory: give logits.resolve_neg()")
-        return logits, code
-
     def gpu(self, logits: Any) -> Any:
         if logits.is_cuda:
             return True
@@ -323,7 +318,14 @@ class Jax(Shaped):
         return isinstance(value, self._jax.Array)
 
     def _far(self, value: Any) -> bool:
-        return self._is_ours(value) and value.__dlpack_device__()[0] != CPU
+        if not self._is_ours(value):
+            return False
+        if isinstance(value, self._jax.core.Tracer):
+            raise TypeError("an array of JAX is being traced, and has no values: call raffle outside of jit, vmap and grad, or by "
+                            "jax.pure_callback")
+        if value.is_deleted():
+            raise ValueError("an array of JAX has no memory: it was deleted")
+        return bool(value.__dlpack_device__()[0] != CPU)
 
     def _bridge(self, value: Any) -> Any:
         module = sys.modules["torch" if isinstance(self._gpu_kind(), Torch) else "cupy"]

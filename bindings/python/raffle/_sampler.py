@@ -300,7 +300,7 @@ class Sampler:
                stream: Optional[int] = None) -> Any:
         """Draws a token for each row; row r belongs to slot[r] (None: to slot r). Then positions advance by one, and the
         tokens go to the histories, unless `accept` is False. Reports are as in raffle.sample()."""
-        if (type(logits) in quick_spaces and self._on_gpu and not return_flags and out.__class__ is not tuple
+        if (type(logits) in quick_spaces and self._on_gpu and not return_flags
                 and slot is allow is logprobs is logprob_token_ids is stream is None):
             token = _core.quick(self._workspaces, logits, None, self._requests, out, self.flags, self._after if accept else 1)
             if token is not NotImplemented:

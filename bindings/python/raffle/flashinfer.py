@@ -46,9 +46,10 @@ def _chance(rows: int, device: torch.device, generator: Optional[torch.Generator
     _check_pair(seed, offset, device, rows)
     if not isinstance(seed, torch.Tensor) or not isinstance(offset, torch.Tensor):
         return seed, offset
-    if seed.shape[0] == 1 and rows != 1:  # one for the batch: each row its own, as for a number
-        seed = seed.view(torch.int64) + torch.arange(rows, dtype=torch.int64, device=device)
-    return seed, offset.expand(rows).contiguous() if offset.shape[0] != rows else offset
+    seeds, positions = seed.view(torch.int64), offset.view(torch.int64)  # the same bits: torch does not add uint64
+    if seeds.shape[0] == 1 and rows != 1:  # one for the batch: each row its own, as for a number
+        seeds = seeds + torch.arange(rows, dtype=torch.int64, device=device)
+    return seeds, positions.expand(rows).contiguous() if positions.shape[0] != rows else positions
 
 
 def _check_rows(values: torch.Tensor, name: str) -> None:
@@ -77,6 +78,8 @@ def _draw(values: torch.Tensor, probs: bool, indices: Optional[torch.Tensor], ge
     if indices is not None:
         if not isinstance(indices, torch.Tensor):
             raise TypeError(f"indices must be a tensor, not {type(indices)}")
+        if indices.dtype not in (torch.int32, torch.int64):  # which tokens come back as: others may not hold them
+            raise TypeError(f"indices has dtype {indices.dtype}: must be int32 or int64")
         if indices.ndim != 1 or (indices.shape[0] and not values.shape[0]):
             raise ValueError(f"indices has shape {tuple(indices.shape)}: must be [results], each of a row of {tuple(values.shape)}")
     if check_nan and torch.isnan(values).any():
@@ -221,20 +224,26 @@ def chain_speculative_sampling(draft_probs: torch.Tensor, draft_token_ids: torch
         if value.ndim != axes:
             raise ValueError(f"{name} has shape {tuple(value.shape)}: must have {axes} axes")
     batch, count = draft_token_ids.shape
+    outputs = {"maybe_output_accepted_token_num": maybe_output_accepted_token_num,
+               "maybe_output_emitted_draft_token_num": maybe_output_emitted_draft_token_num}
+    for name, given in outputs.items():
+        if not isinstance(given, (torch.Tensor, type(None))):
+            raise TypeError(f"{name} must be a tensor, not {type(given)}")
+        if given is not None and given.shape != (batch,):
+            raise ValueError(f"{name} has shape {tuple(given.shape)}: must be [{batch}]")
     seeds, positions = _chance(batch, target_probs.device, generator, seed, offset)
     target, drafts = target_probs.float().log(), draft_probs.float().contiguous()
     done = _verify.verify(target, draft_token_ids, draft_probs=drafts, seed=seeds, position=positions)
     # Drafts behind a rejected one are judged as requests of their own: nobody else looked at them.
     each = torch.arange(count, device=target.device)
     first_seeds = seeds if isinstance(seeds, torch.Tensor) else torch.arange(batch, device=target.device) + _wrap(int(seeds))
-    all_positions = torch.as_tensor(positions, device=target.device).expand(batch)[:, None] + each
+    all_positions = each + (positions[:, None] if isinstance(positions, torch.Tensor) else _wrap(int(positions), "offset"))
     alone = _verify.verify(torch.stack([target[:, :-1], target[:, 1:]], 2).reshape(batch * count, 2, target.shape[-1]),
                            draft_token_ids.reshape(-1, 1), draft_probs=drafts.reshape(batch * count, 1, target.shape[-1]),
-                           seed=first_seeds.repeat_interleave(count), position=all_positions.reshape(-1))
+                           seed=first_seeds.repeat_interleave(count), position=all_positions.expand(batch, count).reshape(-1))
     emitted = done.accepted[:, None]
     judged = torch.where(each > emitted, alone.accepted.reshape(batch, count), (each < emitted).to(torch.int32))
     counts = []
-    for given, found in ((maybe_output_accepted_token_num, judged.sum(1)),
-                         (maybe_output_emitted_draft_token_num, done.accepted)):
+    for given, found in zip(outputs.values(), (judged.sum(1), done.accepted)):
         counts.append(found.to(torch.int32) if given is None else given.add_(found.to(given.dtype)))
     return done.tokens, counts[0], counts[1]

@@ -63,7 +63,7 @@ def _sample_logprobs_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any,
 @torch.library.custom_op("raffle::softmax", mutates_args=())
 def _softmax(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: Optional[torch.Tensor],
              top_p: Optional[torch.Tensor], min_p: Optional[torch.Tensor], allow: Optional[torch.Tensor], flags: int, log: bool,
-             out_dtype: torch.dtype) -> torch.Tensor:
+             out_dtype: Optional[torch.dtype]) -> torch.Tensor:
     with kind_of(logits).operator():
         out: torch.Tensor = _probs.softmax(logits, temperature, top_k, top_p, min_p, allow=allow, flags=flags, log=log,
                                            out_dtype=out_dtype)
@@ -73,7 +73,7 @@ def _softmax(logits: torch.Tensor, temperature: Optional[torch.Tensor], top_k: O
 @_softmax.register_fake
 def _softmax_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any, allow: Any, flags: Any, log: Any,
                   out_dtype: Any) -> Any:
-    return logits.new_empty(logits.shape, dtype=out_dtype)
+    return logits.new_empty(logits.shape, dtype=out_dtype or logits.dtype)
 
 
 @torch.library.custom_op("raffle::mask", mutates_args=())
@@ -89,6 +89,14 @@ def _mask_fake(logits: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any
     return logits.new_empty(logits.shape)
 
 
+def _check_number(name: str, value: Any, dtype: torch.dtype) -> None:
+    real = dtype.is_floating_point
+    is_one = isinstance(value, (int, float) if real else int) or (  # a compiler's own numbers are of these types
+        hasattr(value, "__float__" if real else "__index__") and getattr(value, "shape", ()) == ())
+    if isinstance(value, bool) or not is_one:
+        raise TypeError(f"{name} must be {'a number' if real else 'an integer'} or a tensor, not {type(value)}")
+
+
 def _tensor(logits: torch.Tensor, name: str, value: Optional[Number], dtype: torch.dtype) -> Optional[torch.Tensor]:
     """A parameter as a tensor on the logits' device; numbers become a fill, which neither copies nor waits."""
     rows = logits.shape[0] if logits.ndim == 2 else 1
@@ -101,10 +109,7 @@ def _tensor(logits: torch.Tensor, name: str, value: Optional[Number], dtype: tor
         if given.dtype != dtype and dtype == torch.int32:
             given = given.clamp(-(2**31), 2**31 - 1)
         return given.to(logits.device, dtype, non_blocking=True).contiguous()
-    method = "__float__" if dtype.is_floating_point else "__index__"
-    if not isinstance(value, (int, float) if dtype.is_floating_point else int) and (  # a compiler's own numbers are of these types
-            not hasattr(value, method) or getattr(value, "shape", ()) != ()):
-        raise TypeError(f"{name} must be {'a number' if dtype.is_floating_point else 'an integer'} or a tensor, not {type(value)}")
+    _check_number(name, value, dtype)
     if dtype == torch.int32:  # beyond 32 bits means what the largest means
         value = min(max(value, -(2**31)), 2**31 - 1)
     elif not dtype.is_floating_point and not -(2**63) <= value < 2**63:  # otherwise left alone: a compiler may not know it yet
@@ -121,8 +126,10 @@ def _wrap(value: int, name: str = "seed") -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _check(allow: Optional[torch.Tensor], flags: int) -> None:
+def _check(logits: torch.Tensor, allow: Optional[torch.Tensor], flags: int) -> None:
     """What torch would call a RuntimeError."""
+    if not isinstance(logits, torch.Tensor):
+        raise TypeError(f"logits must be a tensor, not {type(logits)}")
     if allow is not None and not isinstance(allow, torch.Tensor):
         raise TypeError(f"allow must be a tensor, not {type(allow)}")
     if not isinstance(flags, int):
@@ -151,18 +158,22 @@ def sample(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, t
     >>> raffle.torch.sample(torch.zeros(1, 4), temperature=0.0, logprobs=2)[1].top_tokens
     tensor([[0, 1]], dtype=torch.int32)
     """
+    _check(logits, allow, flags)
+    if isinstance(logprobs, bool) or not isinstance(logprobs, (int, type(None))):
+        raise TypeError(f"logprobs is {logprobs!r}: must be a number of tokens")
     if logprobs is not None and logprobs < 0:
         raise ValueError(f"logprobs is {logprobs}: must be 0 or more; softmax with log=True has those of all tokens")
-    _check(allow, flags)
     rows = logits.shape[0] if logits.ndim == 2 else 1
-    if isinstance(seed, float):
-        raise TypeError(f"seed is {seed}: must be an integer or a tensor")
     if seed is None:
         seeds = torch.randint(-(2**63), 2**63 - 1, (rows,), dtype=torch.int64, device=logits.device, generator=generator)
     elif isinstance(seed, torch.Tensor) and seed.ndim:
         seeds = seed.to(logits.device)
     else:  # one for the batch: each row its own, as in raffle.sample
-        first = seed.to(logits.device) if isinstance(seed, torch.Tensor) else _wrap(int(seed))
+        if isinstance(seed, torch.Tensor):
+            first: Any = seed.to(logits.device)
+        else:
+            _check_number("seed", seed, torch.int64)
+            first = _wrap(int(seed))
         seeds = torch.arange(rows, dtype=torch.int64, device=logits.device) + first
     positions = _tensor(logits, "position", position, torch.int64)
     params = _params(logits, temperature, top_k, top_p, min_p)
@@ -183,9 +194,11 @@ def softmax(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, 
     >>> raffle.torch.softmax(torch.zeros(1, 4))
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
-    _check(allow, flags)
+    _check(logits, allow, flags)
+    if not isinstance(out_dtype, (torch.dtype, type(None))):
+        raise TypeError(f"out_dtype is {out_dtype!r}: must be a torch.dtype")
     params = _params(logits, temperature, top_k, top_p, min_p)
-    out: torch.Tensor = _softmax(logits, *params, allow, flags, log, out_dtype or logits.dtype)
+    out: torch.Tensor = _softmax(logits, *params, allow, flags, log, out_dtype)
     return out
 
 
@@ -197,6 +210,6 @@ def mask(logits: torch.Tensor, temperature: Number = 1.0, top_k: Number = 0, top
     >>> raffle.torch.mask(torch.tensor([[1.0, 3.0, 2.0]]), top_k=2)
     tensor([[-inf, 3., 2.]])
     """
-    _check(allow, flags)
+    _check(logits, allow, flags)
     out: torch.Tensor = _mask(logits, *_params(logits, temperature, top_k, top_p, min_p), allow, flags)
     return out

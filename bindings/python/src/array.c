@@ -21,6 +21,8 @@ typedef struct type_facts {
     int has_dlpack;
     int no_version; /* its __dlpack__ does not know max_version */
     int has_pointer; /* data_ptr(): torch's, before it had an exchange table */
+    int can_negate; /* is_neg(): torch's */
+    int frozen; /* JAX's: never written to, though their DLPack does not say so */
 } type_facts;
 
 enum { TYPES_MAX = 32 };
@@ -38,12 +40,22 @@ static const dl_exchange *exchange_of(PyTypeObject *type) {
     return table && table->from_object ? table : NULL;
 }
 
+static int is_of_jax(PyTypeObject *type) {
+    PyObject *module = PyObject_GetAttrString((PyObject *)type, "__module__"), *start = PyUnicode_FromString("jax");
+    const int found = module && start && PyUnicode_Check(module) && PyUnicode_Tailmatch(module, start, 0, PY_SSIZE_T_MAX, -1) > 0;
+    PyErr_Clear();
+    Py_XDECREF(module);
+    Py_XDECREF(start);
+    return found;
+}
+
 static type_facts *facts_of(PyTypeObject *type) {
     for (int i = 0; i < known_count; ++i)
         if (known_types[i].type == type) return &known_types[i];
     type_facts made = {type, exchange_of(type), PyObject_HasAttrString((PyObject *)type, "__array_struct__"),
                        PyObject_HasAttrString((PyObject *)type, "__dlpack__"), 0,
-                       PyObject_HasAttrString((PyObject *)type, "data_ptr")};
+                       PyObject_HasAttrString((PyObject *)type, "data_ptr"), PyObject_HasAttrString((PyObject *)type, "is_neg"),
+                       is_of_jax(type)};
     type_facts *place = &known_types[known_next];
     known_next = (known_next + 1) % TYPES_MAX;
     if (known_count < TYPES_MAX) known_count++;
@@ -389,12 +401,25 @@ static int take(PyObject *object, const char *name, int64_t stream, array_view *
     return -1;
 }
 
+/* Torch's views of real numbers that negate their memory when it is read, which DLPack does not tell. 0, or -1 with an exception. */
+static int negated_refuse(PyObject *object, const char *name, const array_view *view) {
+    static PyObject *method;
+    if (!facts_of(Py_TYPE(object))->can_negate || (view->dtype.code != DL_FLOAT && view->dtype.code != DL_BFLOAT)) return 0;
+    if (!method && !(method = PyUnicode_InternFromString("is_neg"))) return -1;
+    PyObject *told = PyObject_CallMethodObjArgs(object, method, NULL);
+    const int negated = told ? PyObject_IsTrue(told) : -1;
+    Py_XDECREF(told);
+    if (negated > 0) PyErr_Format(PyExc_ValueError, "%s is a view that negates its memory: give what its resolve_neg() returns", name);
+    return negated ? -1 : 0;
+}
+
 int array_take(PyObject *object, const char *name, int64_t stream, array_view *view) {
     memset(view, 0, sizeof *view);
-    if (take(object, name, stream, view)) {
+    if (take(object, name, stream, view) || negated_refuse(object, name, view)) {
         array_release(view);
         return -1;
     }
+    if (facts_of(Py_TYPE(object))->frozen) view->read_only = 1;
     if (view->device.type == DL_CUDA_HOST) view->device.type = DL_CPU; /* pinned: ordinary memory to the CPU */
     if (view->device.type == DL_CPU) view->device.id = 0;
     if (view->device.type != DL_CPU && view->device.type != DL_CUDA && view->device.type != DL_CUDA_MANAGED) {

@@ -320,22 +320,17 @@ raffle_status batch_upload(batch *b, raffle_error *error) {
     device_fill fills[DEVICE_FILLS_MAX];
     int count = 0, device = b->plan->desc.device;
     void *stream = b->launch.stream;
-    const char *wrong = NULL;
-    for (int i = 0; i < UPLOADS && !wrong; ++i) {
+    for (int i = 0; i < UPLOADS; ++i) {
         const param *p = i < PARAM_COUNT ? &b->param[i] : i < PARAM_COUNT + 2 ? (i == PARAM_COUNT ? &b->slot : &b->index)
                                                                               : b->more[i - PARAM_COUNT - 2];
         if (!p || !p->data || p->on_gpu || upload_held(b, i)) continue;
-        size_t bytes = param_size(p->type);
-        if (p->scalar) {
-            const int64_t held = b->space && i < PARAM_COUNT ? b->space->held[i].count : 0;
-            const int64_t entries = held ? held : i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
-            const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, entries, (int32_t)bytes, 0};
-            fills[count++] = fill;
-        } else {
-            wrong = device_write(device, upload_place(b, i), p->data, bytes * (size_t)p->count, stream);
-        }
+        const int64_t held = b->space && i < PARAM_COUNT ? b->space->held[i].count : 0;
+        const int64_t slots = held ? held : i < PARAM_COUNT + 2 ? b->slots : b->more_entries[i - PARAM_COUNT - 2];
+        const device_fill fill = {upload_place(b, i), p->value, i == PARAM_SEED, p->scalar ? slots : p->count,
+                                  (int32_t)param_size(p->type), p->scalar ? NULL : p->data};
+        fills[count++] = fill;
     }
-    if (count && !wrong) wrong = device_fill_arrays(device, fills, count, stream);
+    const char *wrong = count ? device_fill_arrays(device, fills, count, stream) : NULL;
     if (!wrong && b->params.extra && !b->requests->there.resident) wrong = requests_upload(b->requests, stream);
     if (!wrong) return RAFFLE_OK;
     if (b->space) memset(b->space->held, 0, sizeof b->space->held);
@@ -382,6 +377,17 @@ static int output_take(batch *b, PyObject *object, const char *name, array_view 
     if (array_is(v, DL_INT, 32) || (!is_signed && array_is(v, DL_UINT, 32))) return 0;
     PyErr_Format(PyExc_TypeError, "%s has dtype %s: must be int32%s", name, array_dtype_name(v->dtype, text, sizeof text),
                  is_signed ? "" : " or uint32");
+    return -1;
+}
+
+/* Whether tokens would be written over the slots, which are read once more when positions advance, or over the row flags. These
+ * have one axis and no strides. 0, or -1 with an exception. */
+static int tokens_apart(const batch *b, const array_view *other, const char *name) {
+    const array_view *v = &b->token_view;
+    const char *end = v->data + array_count(v) * (v->dtype.bits / 8);
+    const char *other_end = other->data + array_count(other) * (other->dtype.bits / 8);
+    if (!v->data || !other->data || end <= other->data || other_end <= v->data) return 0;
+    PyErr_Format(PyExc_ValueError, "out and %s share memory", name);
     return -1;
 }
 
@@ -535,7 +541,8 @@ static int build(batch *b, const batch_arguments *a) {
     }
     if (params_take(b, a) || allow_take(b, a->allow)) return -1;
     if (output_take(b, a->token, "out", &b->token_view, 1) ||
-        output_take(b, a->row_flags, "row_flags", &b->row_flags_view, 0))
+        output_take(b, a->row_flags, "row_flags", &b->row_flags_view, 0) || tokens_apart(b, &b->slot.view, "slot") ||
+        tokens_apart(b, &b->row_flags_view, "row_flags"))
         return -1;
     b->result.token = (int32_t *)(void *)b->token_view.data;
     b->result.row_flags = (uint32_t *)(void *)b->row_flags_view.data;

@@ -82,7 +82,6 @@ extern PyTypeObject *plan_type;
 plan_object *plan_get(const raffle_plan_desc *desc);
 void *plan_workspace_take(plan_object *plan); /* or NULL with an exception */
 void plan_workspace_give(plan_object *plan, void *workspace);
-void plan_cache_clear(void);
 
 /* ---- param.c ------------------------------------------------------------------------------------ */
 

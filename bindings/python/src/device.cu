@@ -6,11 +6,13 @@
 
 namespace {
 
-enum { BLOCK = 256, WORDS = 960 }; /* a kernel's arguments may take 4096 bytes */
+enum { BLOCK = 256, WORDS = 960, FILL_WORDS = 800 }; /* a kernel's arguments may take 4096 bytes */
 const size_t KERNELS_BYTES = 1u << 18; /* more is copied, which waits for the stream; in a graph nothing may */
 
 struct fill_arguments {
     device_fill fill[DEVICE_FILLS_MAX];
+    int32_t first[DEVICE_FILLS_MAX]; /* of its words; -1: it has a value */
+    uint32_t word[FILL_WORDS];
 };
 
 struct write_arguments {
@@ -22,7 +24,13 @@ struct write_arguments {
 /* Block y does fill y. */
 __global__ void fill_kernel(const fill_arguments a) {
     const device_fill f = a.fill[blockIdx.y];
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < f.count; i += (int64_t)gridDim.x * BLOCK) {
+    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, step = (int64_t)gridDim.x * BLOCK;
+    if (a.first[blockIdx.y] >= 0) {
+        const uint32_t *word = a.word + a.first[blockIdx.y];
+        for (int64_t i = at; i < f.count * (f.bytes / 4); i += step) static_cast<uint32_t *>(f.to)[i] = word[i];
+        return;
+    }
+    for (int64_t i = at; i < f.count; i += step) {
         const uint64_t value = f.value + (uint64_t)i * f.step;
         if (f.bytes == 4) static_cast<uint32_t *>(f.to)[i] = (uint32_t)value;
         else static_cast<uint64_t *>(f.to)[i] = value;
@@ -78,13 +86,23 @@ const char *device_fill_arrays(int device, const device_fill *fills, int count, 
     fill_arguments a;
     memset(&a, 0, sizeof a);
     int64_t longest = 0;
+    unsigned used = 0, words = 0;
     for (int i = 0; i < count; ++i) {
-        a.fill[i] = fills[i];
-        if (fills[i].count > longest) longest = fills[i].count;
+        const device_fill &f = fills[i];
+        const size_t bytes = (size_t)f.count * (size_t)f.bytes;
+        if (f.from && bytes > (FILL_WORDS - words) * sizeof *a.word) {
+            const char *wrong = device_write(device, f.to, f.from, bytes, stream);
+            if (wrong) return wrong;
+            continue;
+        }
+        a.fill[used] = f;
+        a.first[used++] = f.from ? (int32_t)words : -1;
+        if (f.from) memcpy(a.word + words, f.from, bytes), words += (unsigned)(bytes / sizeof *a.word);
+        if (f.count > longest) longest = f.count;
     }
     if (!longest) return nullptr;
     void *arguments[] = {&a};
-    return sentence(cudaLaunchKernel(fill_kernel, dim3(blocks_for(longest), (unsigned)count), dim3(BLOCK), arguments, 0,
+    return sentence(cudaLaunchKernel(fill_kernel, dim3(blocks_for(longest), used), dim3(BLOCK), arguments, 0,
                                      static_cast<cudaStream_t>(stream)));
 }
 

@@ -12,17 +12,18 @@
 extern "C" {
 #endif
 
-/* entry i of to = value + i * step, of 4 or 8 bytes */
+/* entry i of to, of 4 or 8 bytes, = entry i of from, in host memory; where that is NULL, = value + i * step */
 typedef struct device_fill {
     void *to;
     uint64_t value, step;
     int64_t count;
-    int32_t bytes, reserved;
+    int32_t bytes;
+    const void *from;
 } device_fill;
 
 enum { DEVICE_FILLS_MAX = 16 };
 
-/* Up to DEVICE_FILLS_MAX arrays in one launch. */
+/* Up to DEVICE_FILLS_MAX arrays in one launch; of host entries 3200 bytes go with it, the rest as by device_write. */
 const char *device_fill_arrays(int device, const device_fill *fills, int count, void *stream);
 /* Host bytes to device memory; `bytes` and `to` are multiples of 4. A few thousand per launch; more than 256 KiB are copied,
  * which waits for the stream, unless it is being captured. */

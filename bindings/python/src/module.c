@@ -26,12 +26,6 @@ static PyObject *core_isa(PyObject *module, PyObject *none) {
     return names;
 }
 
-static PyObject *core_clear(PyObject *module, PyObject *none) {
-    (void)module, (void)none;
-    plan_cache_clear();
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
     {"sample", core_sample, METH_VARARGS, "raffle_sample on arrays"},
     {"quick", core_quick, METH_VARARGS, "the same for the usual call on a GPU, or NotImplemented"},
@@ -46,7 +40,6 @@ static PyMethodDef methods[] = {
     {"version", core_version, METH_NOARGS, "of the C library"},
     {"cuda", core_cuda, METH_NOARGS, "(whether a GPU can be used, why not)"},
     {"isa", core_isa, METH_NOARGS, "instruction sets of this machine"},
-    {"clear_plans", core_clear, METH_NOARGS, "forget the plans of the plain functions"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -79,14 +79,6 @@ plan_object *plan_get(const raffle_plan_desc *desc) {
     return made;
 }
 
-void plan_cache_clear(void) {
-    for (int i = 0; i < CACHE_MAX; ++i) {
-        plan_object *before = cache[i];
-        cache[i] = NULL;
-        Py_XDECREF((PyObject *)before);
-    }
-}
-
 /* ---- as Python sees it ------------------------------------------------------------------------------------------ */
 
 static PyObject *plan_device_bytes(PyObject *self, void *none) {

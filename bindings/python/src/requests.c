@@ -222,7 +222,7 @@ static PyObject *requests_set(PyObject *self, PyObject *arguments) {
     draft d;
     raffle_error error = raffle_error_init();
     if (!PyArg_ParseTuple(arguments, "LO!ip", &slot, &PyDict_Type, &words, &dialect, &fresh)) return NULL;
-    if (!requests_idle(q) || (slot != -1 && !requests_slot(q, slot))) return NULL;
+    if (slot != -1 && !requests_slot(q, slot)) return NULL;
     memset(&d, 0, sizeof d);
     raffle_status wrong = raffle_request_start(&d.request, (raffle_dialect)(dialect == -1 ? RAFFLE_DIALECT_VLLM : dialect), &error);
     if (wrong) return core_raise(wrong, &error);
@@ -238,6 +238,7 @@ static PyObject *requests_set(PyObject *self, PyObject *arguments) {
                                             "this one: make the sampler with history_max, or capture later");
         status = -1;
     }
+    if (!status && !requests_idle(q)) status = -1; /* only now: a number may be an object whose code lets another thread draw */
     for (int64_t i = slot < 0 ? 0 : slot; !status && i < (slot < 0 ? q->slots : slot + 1); ++i) draft_commit(q, i, &d);
     for (int i = 0; i < KEEPS; ++i) Py_XDECREF(d.keep[i]);
     if (status) return NULL;
@@ -321,7 +322,7 @@ static PyObject *requests_change(PyObject *self, PyObject *arguments) {
     raffle_error error = raffle_error_init();
     if (!PyArg_ParseTuple(arguments, "sOOOL|OO", &action, &objects[0], &objects[1], &objects[2], &stride, &scratch, &stream))
         return NULL;
-    if (!requests_idle(q) || !has_history(q)) return NULL;
+    if (!has_history(q)) return NULL;
     static const char *const names[] = {"slot", "tokens", "count"};
     memset(p, 0, sizeof p);
     for (int i = 0; i < 3 && !status; ++i) status = param_take(&p[i], objects[i], names[i], PARAM_I32, -1, &host);
@@ -337,6 +338,7 @@ static PyObject *requests_change(PyObject *self, PyObject *arguments) {
     size_t which = 0;
     while (which < sizeof changes / sizeof *changes && strcmp(changes[which].name, action)) ++which;
     if (which == sizeof changes / sizeof *changes) PyErr_Format(PyExc_ValueError, "there is no change '%s'", action);
+    if (!PyErr_Occurred()) requests_idle(q); /* as in set(): only now */
     if (!PyErr_Occurred() && q->there.resident) {
         requests_change_there(q, changes[which].change, &t, scratch, stream);
     } else if (!PyErr_Occurred()) {

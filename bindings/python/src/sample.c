@@ -74,18 +74,9 @@ PyObject *core_sample(PyObject *module, PyObject *arguments) {
 
 /* ---- the usual call, without Python in between ---------------------------------------------------------------------- */
 
-/* Torch's question whether a view negates its memory, which DLPack does not tell. 1, 0, or -1 with an exception. */
-static int is_negated(PyObject *tensor) {
-    static PyObject *name;
-    if (!name && !(name = PyUnicode_InternFromString("is_neg"))) return -1;
-    PyObject *told = PyObject_CallMethodObjArgs(tensor, name, NULL);
-    const int negated = told ? PyObject_IsTrue(told) : -1;
-    Py_XDECREF(told);
-    return negated;
-}
-
 /* quick(workspaces, logits, params, requests, out, flags, after): sample() of tensors [rows, vocab] on a GPU, with parameters
- * that are None, numbers or lists, or those of the requests. Returns out; NotImplemented: the call is another one. */
+ * that are None, numbers or lists, or those of the requests. Returns out; NotImplemented: the call is another one, as where out is
+ * a tuple. */
 PyObject *core_quick(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *workspaces, *token, *flags;
@@ -98,10 +89,8 @@ PyObject *core_quick(PyObject *module, PyObject *arguments) {
         return NULL;
     a.flags = batch_number(flags);
     if (PyErr_Occurred()) return NULL;
-    int negated = 0;
-    if (!PyTuple_Check(((workspaces_object *)workspaces)->quick) || !array_peek(a.logits, &seen) || seen.ndim != 2 || !array_on_gpu(&seen) || (a.params != Py_None && !params_plain(a.params)) ||
-        (negated = is_negated(a.logits))) {
-        if (negated < 0) return NULL;
+    if (!PyTuple_Check(((workspaces_object *)workspaces)->quick) || PyTuple_Check(token) || !array_peek(a.logits, &seen) ||
+        seen.ndim != 2 || !array_on_gpu(&seen) || (a.params != Py_None && !params_plain(a.params))) {
         Py_INCREF(Py_NotImplemented);
         return Py_NotImplemented;
     }

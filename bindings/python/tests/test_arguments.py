@@ -207,8 +207,11 @@ def test_jax_is_never_told_stream_minus_one(monkeypatch):
         def __dlpack__(self, **words):
             raise AssertionError(f"asked with {words}")
 
+        def is_deleted(self):
+            return False
+
     kind = _arrays.Jax.__new__(_arrays.Jax)
-    kind._jax = type("jax", (), {"Array": Far})
+    kind._jax = type("jax", (), {"Array": Far, "core": type("core", (), {"Tracer": ()})})
     kind._there = type("Gpu", (), {"cast": staticmethod(lambda value, dtype: (value, dtype))})
     monkeypatch.setattr(kind, "_bridge", lambda value: "bridged", raising=False)
     assert kind.logits(Far(), -1) == ("bridged", -1)

@@ -390,6 +390,30 @@ def test_flashinfer_in_a_graph(logits):
     assert len(seen) == 5
 
 
+def test_chains_in_a_graph():
+    """With the generator's seeds and a number for the position, which must not be copied from the host."""
+    from raffle import flashinfer
+
+    generator = torch.Generator().manual_seed(5)
+    draft, target = torch.rand(8, 3, 50, generator=generator), torch.rand(8, 4, 50, generator=generator)
+    ids = torch.randint(0, 50, (8, 3), generator=generator)
+    far, seen = [array.cuda() for array in (draft, ids, target)], set()
+    wanted = flashinfer.chain_speculative_sampling(draft, ids, target, seed=2**64 - 1, offset=2**64 - 1)
+
+    def step():
+        return flashinfer.chain_speculative_sampling(*far), flashinfer.chain_speculative_sampling(*far, seed=2**64 - 1, offset=2**64 - 1)
+
+    step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        anew, again = step()
+    for _ in range(5):
+        graph.replay()
+        seen.add(str(anew[0].tolist()))
+        assert [part.tolist() for part in again] == [part.tolist() for part in wanted]
+    assert len(seen) == 5
+
+
 def test_memory_that_goes_after_prepare(logits):
     gpu = logits.cuda()
     call = raffle.prepare(gpu, seed=1)

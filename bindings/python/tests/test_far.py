@@ -1,4 +1,5 @@
 """Requests, histories and reports on a GPU, or an emulated one: the CPU's tokens and log-probabilities, bit for bit."""
+import collections
 import contextlib
 import gc
 import math
@@ -103,6 +104,18 @@ def test_rows_of_their_own():
     same(raffle.sample(far(logits), **long), raffle.sample(logits, **long))  # more than what kernels carry
 
 
+@pytest.mark.parametrize("count", [1, 7, 99, 100, 101, 133, 134, 399, 401, 900])
+def test_lists_of_parameters(count):
+    """What goes with one launch (800 words: six lists of 100 rows), and what does not."""
+    logits, steps = rows(count), range(count)
+    words = dict(temperature=[0.5 + i % 7 / 5 for i in steps], top_k=[i % 40 for i in steps], top_p=[0.99 - i % 9 / 20 for i in steps],
+                 min_p=[i % 3 / 100 for i in steps], seed=[2**63 + i for i in steps], position=[i * i for i in steps])
+    same(raffle.sample(far(logits), **words), raffle.sample(logits, **words))
+    for name in ("temperature", "seed", "position"):  # beside numbers
+        one = {**words, "temperature": 0.9, "seed": 3, "position": 4, name: words[name]}
+        same(raffle.sample(far(logits), **one), raffle.sample(logits, **one))
+
+
 def test_no_rows():
     """Arrays of no rows, which have no memory; and an index that would read beyond them."""
     empty, none = far(rows(0)), far(np.zeros(0, np.int64 if TORCH else np.uint64))
@@ -202,6 +215,9 @@ def test_numbers_of_a_graph(monkeypatch):
         same(drawn, raffle.sample(logits, **second))
 
 
+Outputs = collections.namedtuple("Outputs", "tokens, row_flags")
+
+
 def test_the_quick_way(monkeypatch):
     """Usual calls with tensors that the extension can ask everything: the same tokens, arrays and errors as by the long way."""
     logits, seen = rows(9), []
@@ -229,7 +245,19 @@ def test_the_quick_way(monkeypatch):
                          (dict(out=exchanged(np.zeros(9, np.float32))), "out has dtype float32")):
         with pytest.raises((ValueError, TypeError), match=error):
             raffle.sample(gpu, **{"seed": 1, **words})
+    negated = exchanged(logits)
+    if TORCH:
+        import torch
+
+        negated = torch._neg_view(negated)
+    else:
+        negated.negated = True
+    with pytest.raises(ValueError, match="logits is a view that negates"):
+        raffle.sample(negated, seed=1)
     assert len(seen) == 10
+    for pair in ((out, None), Outputs(out, None)):
+        assert raffle.sample(gpu, seed=5, out=pair) is out and seen.pop() is NotImplemented
+        assert there.sample(gpu, out=pair) is out and seen.pop() is NotImplemented
     monkeypatch.undo()  # and nothing keeps the tokens
     kept = [(step, count, raffle.sample(exchanged(logits[:count]), seed=step)) for step, count in enumerate((9, 4, 4, 4, 9, 9, 9, 1))]
     for step, count, one in kept:  # each has memory of its own

@@ -162,6 +162,8 @@ def test_rows_of_values():
     (lambda: flashinfer.top_p_sampling_from_probs(PROBS, torch.ones(3), torch.tensor([0, 1, 0])), ValueError),
     (lambda: flashinfer.top_p_renorm_probs(PROBS, torch.ones(3)), ValueError),
     (lambda: flashinfer.top_k_mask_logits(PROBS, torch.ones(1)), ValueError),
+    (lambda: flashinfer.sampling_from_probs(PROBS, torch.tensor([0, 1], dtype=torch.int16)), TypeError),  # of a large vocabulary
+    (lambda: flashinfer.sampling_from_probs(PROBS, torch.tensor([0.0, 1.0])), TypeError),
     (lambda: flashinfer.softmax(PROBS, "hot"), TypeError),
     (lambda: flashinfer.softmax(PROBS, True), TypeError),
     (lambda: flashinfer.softmax(PROBS, torch.ones(3)), ValueError),
@@ -187,6 +189,28 @@ def test_chains_of_drafts():
     before = torch.tensor([10], dtype=torch.int32)
     _, accepted, emitted = flashinfer.chain_speculative_sampling(draft, torch.tensor([[2, 1]]), target, before)
     assert accepted is before and before.tolist() == [11] and emitted.tolist() == [1]
+    for wrong, error in ((torch.zeros(2, dtype=torch.int32), ValueError), ([0], TypeError)):
+        with pytest.raises(error, match="maybe_output_emitted_draft_token_num"):
+            flashinfer.chain_speculative_sampling(draft, torch.tensor([[2, 1]]), target, before, wrong)
+    assert before.tolist() == [11]
+
+
+def test_seeds_of_chains():
+    """Numbers and tensors of 64 bits, signed or not, mean the same."""
+    generator = torch.Generator().manual_seed(5)
+    draft, target = torch.rand(8, 3, 50, generator=generator), torch.rand(8, 4, 50, generator=generator)
+    ids = torch.randint(0, 50, (8, 3), generator=generator)
+
+    def chain(seed, offset):
+        return [part.tolist() for part in flashinfer.chain_speculative_sampling(draft, ids, target, seed=seed, offset=offset)]
+
+    for first, at in ((7, 3), (2**64 - 3, 2**64 - 2)):  # the sums go round
+        seeds, offsets = [(first + i) % 2**64 for i in range(8)], [at] * 8
+        wanted = chain(first, at)
+        for dtype in (np.uint64, np.int64):
+            made = [torch.from_numpy(np.array(values, np.uint64).view(dtype)) for values in (seeds, offsets)]
+            assert chain(*made) == wanted
+            assert chain(made[0][:1], made[1][:1]) == wanted
 
 
 def test_the_law_of_chains():

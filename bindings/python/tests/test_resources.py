@@ -297,6 +297,35 @@ def test_requests_that_change_while_they_are_drawn_for():
     assert not wrong and refused and set(refused) == {"these requests are being drawn for in another thread"}
 
 
+def test_numbers_whose_code_lets_another_thread_draw():
+    """A change is refused by what is so when it is made, not when its arguments are read."""
+    flat = np.random.default_rng(0).normal(size=22000).astype(np.float32)
+    rows = np.lib.stride_tricks.as_strided(flat, (2000, 20000), (4, 4))  # which take a while
+    sampler = raffle.Sampler(2000, vocab=20000, history_max=8)
+    slots = [sampler.add(seed=s, banned_token_ids=[1], presence_penalty=0.5) for s in range(2000)]
+    threads = []
+
+    class Late:
+        def __float__(self):
+            threads.append(threading.Thread(target=lambda: sampler.sample(rows, slots)))
+            threads[-1].start()
+            while threads[-1].is_alive():
+                try:
+                    sampler.set(5, seed=1)
+                except RuntimeError:  # it is drawing now
+                    break
+            return 0.5
+
+        def __index__(self):
+            return int(float(self)) + 7
+
+    for change in (lambda: sampler.set(0, presence_penalty=Late(), banned_token_ids=[2]), lambda: sampler.set_prompt(1, [Late()])):
+        with pytest.raises(RuntimeError, match="drawn for in another thread"):
+            change()
+        threads.pop().join()
+    assert sampler.get(0)["banned_token_ids"] == [1] and sampler.history(1)[0] == []
+
+
 BENCH = pathlib.Path(__file__).resolve().parents[3] / "bench/python/bench.py"
 
 

@@ -64,6 +64,23 @@ def test_without_slots_row_r_is_slot_r(logits):
         sampler.sample(np.zeros((5, 8), np.float32))
 
 
+def test_tokens_over_the_slots_are_refused(logits):
+    """Positions advance by the slots after the draw: the tokens would be taken for them."""
+    sampler = raffle.Sampler(VOCAB)
+    for seed in range(VOCAB):
+        sampler.add(seed=seed)
+    slots = np.arange(5, dtype=np.int32)
+    for draw in (sampler.sample, sampler.prepare):
+        for out in (slots[:4], slots[1:]):
+            with pytest.raises(ValueError, match="out and slot share memory"):
+                draw(logits, slots[:4], out=out)
+    assert slots.tolist() == [0, 1, 2, 3, 4] and not any(sampler.get(slot)["position"] for slot in range(VOCAB))
+    both = np.zeros(8, np.int32)
+    with pytest.raises(ValueError, match="out and row_flags share memory"):
+        sampler.sample(logits, slots[:4], out=(both[:4], both[3:7]))
+    assert sampler.sample(logits, slots[:4], out=(both[:4], both[4:])) is not None  # side by side
+
+
 def test_prepared(logits):
     sampler = raffle.Sampler(4)
     slots = [sampler.add(seed=s, top_p=0.9) for s in range(4)]

@@ -130,8 +130,14 @@ def test_memory_that_goes_of_a_torch_without_exchange_tables(logits):
 
 def test_a_view_that_negates(logits):
     view = torch._neg_view(logits)
-    with pytest.raises(ValueError, match="resolve_neg"):
+    with pytest.raises(ValueError, match="logits is a view that negates .* resolve_neg"):
         raffle.sample(view, seed=1)
+    with pytest.raises(ValueError, match="top_p is a view that negates"):
+        raffle.sample(logits, top_p=torch._neg_view(torch.full((ROWS,), -0.9)), seed=1)
+    with pytest.raises(ValueError, match="out is a view that negates"):
+        raffle.softmax(logits, out=torch._neg_view(torch.zeros(logits.shape)))
+    with pytest.raises(ValueError, match="draft_probs is a view that negates"):
+        raffle.verify(logits[None, :2], torch.tensor([[1]]), draft_probs=torch._neg_view(-logits[:1].softmax(1)), seed=1)
     assert raffle.sample(view.resolve_neg(), temperature=0).tolist() == (-logits).argmax(1).tolist()
 
 
@@ -150,20 +156,29 @@ def test_errors_of_the_operators(logits):
     """Those of raffle.sample, not torch's: nothing is rounded, nothing overflows."""
     for words, error, sentence in ((dict(top_k=1.5), TypeError, "top_k must be an integer"),
                                    (dict(top_k=torch.full((ROWS,), 1.5)), TypeError, "top_k has dtype torch.float32: must be int32"),
-                                   (dict(seed=1.5), TypeError, "seed is 1.5"), (dict(position=0.5), TypeError, "position must be an integer"),
+                                   (dict(seed=1.5), TypeError, "seed must be an integer"), (dict(position=0.5), TypeError, "position must be an integer"),
                                    (dict(position=np.zeros(ROWS, bool)), TypeError, "position must be an integer or a tensor"),
                                    (dict(position=2**64), ValueError, "position is 18446744073709551616"),
                                    (dict(temperature="hot"), TypeError, "temperature must be a number"),
                                    (dict(allow=np.ones((ROWS, VOCAB), bool)), TypeError, "allow must be a tensor"),
-                                   (dict(flags=0.5), TypeError, "flags is 0.5")):
+                                   (dict(flags=0.5), TypeError, "flags is 0.5"), (dict(seed="5"), TypeError, "seed must be an integer"),
+                                   (dict(seed=[1] * ROWS), TypeError, "seed must be an integer"),
+                                   (dict(seed=True), TypeError, "seed must be an integer"), (dict(top_k=True), TypeError, "top_k must be"),
+                                   (dict(logprobs=1.5), TypeError, "logprobs is 1.5"), (dict(logprobs=True), TypeError, "logprobs is True")):
         with pytest.raises(error, match=sentence):
             raffle.torch.sample(logits, **words)
+    for call in (raffle.torch.sample, raffle.torch.softmax, raffle.torch.mask):
+        for wrong in (logits.numpy(), logits.tolist()):
+            with pytest.raises(TypeError, match="logits must be a tensor"):
+                call(wrong)
+    with pytest.raises(TypeError, match="out_dtype is 'float16'"):
+        raffle.torch.softmax(logits, out_dtype="float16")
     assert raffle.torch.sample(logits, top_k=2**40, seed=1, position=2**64 - 1).tolist() == raffle.sample(
         logits, top_k=2**40, seed=1, position=2**64 - 1).tolist()
 
 
 def test_other_dtypes(logits):
-    for call in (raffle.softmax, raffle.mask, raffle.torch.mask, raffle.sample):
+    for call in (raffle.softmax, raffle.mask, raffle.torch.softmax, raffle.torch.mask, raffle.torch.sample, raffle.sample):
         with pytest.raises(TypeError, match="logits: dtype is float64, must be float32, float16 or bfloat16"):
             call(logits.double())
     half = logits.bfloat16()
