@@ -1,63 +1,39 @@
-/* row_flat.h - top-p over flat rows, whose nucleus is too large for a list. A sketch of the row, made before its first
- * reading, guesses the threshold; the first reading then also weighs what is above the guess; and a list of the few
- * tokens from there down to where the threshold must be shows which it is. A wrong guess costs time and nothing else.
- * Part of row_kernels.h; `kind` is a compile-time constant everywhere. */
+/* row_flat.h - top-p over flat rows, whose nucleus is far too large for a list. A sketch of the row guesses the threshold, one
+ * more reading weighs exactly what is above the guess, and a list of the few tokens from there to where the threshold must be,
+ * on the one side or the other, shows which it is. A wrong guess costs time and nothing else. Part of row_kernels.h; `kind` is a
+ * compile-time constant everywhere. */
 
-/* GLANCE tokens tell whether a row is flat; if it is, 1 in SKETCH_OF is looked at for the guess. */
-enum { FLAT_VOCAB = 8192, GLANCE = 256, SKETCH_OF = 32, FLAT_EQUALS = 16, FLAT_LEAST = 16 };
-#define HEAVY 0x1p-6
-#define FLAT_SHARE 0x1p-4f
+/* Rows of at least FLAT_VOCAB tokens, of which FLAT_LEAST or more must stay, whatever they are; 1 of SKETCH_OF is looked at. */
+enum { FLAT_VOCAB = 8192, FLAT_LEAST = 32, SKETCH_OF = 32 };
 
-/* A sketch of a row in the list's memory: logits in list_x, weights in the largest one's units in list_t, as floats. */
-typedef struct flat_sketch {
-    int64_t count;
-    ref ref;
-    float best, sum, squares; /* the largest logit; sums of weights and of their squares */
-} flat_sketch;
-
+/* A sketch of a row in the list's memory: logits in list_x, weights in the row's units in list_t, as floats. */
 RAFFLE_FN float *sketch_weights(const cpu_scratch *s) { return (float *)s->list_t; }
 
-/* Copies every `step`-th vector; returns how many tokens these are, a multiple of what is weighed at once. */
-RAFFLE_FN int64_t sketch_read(const work *k, int64_t step, vf *top, int kind) {
+/* Copies every SKETCH_OF-th vector; returns how many tokens these are, a multiple of what is weighed at once. */
+RAFFLE_FN int64_t sketch_read(const work *k, int kind) {
     const cpu_row row = *k->row;
     float *x = k->scratch->list_x;
     int64_t count = 0;
-    for (int64_t i = 0; i + V_LANES <= row.params.vocab; i += step * V_LANES, count += V_LANES) {
-        vf read = v_max(read_full(&row, i, kind), v_set(MINUS_INF));
-        *top = v_max(read, *top);
-        v_store(x + count, read);
-    }
+    for (int64_t i = 0; i + V_LANES <= row.params.vocab; i += SKETCH_OF * V_LANES, count += V_LANES)
+        v_store(x + count, v_max(read_full(&row, i, kind), v_set(MINUS_INF)));
     return count / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES);
 }
 
-/* Weighs what was read. */
-static void sketch_weigh(const work *k, flat_sketch *f) {
+/* Weighs what was read and returns the sum. */
+static float sketch_weigh(const work *k, const ref *f, int64_t count) {
     const float *x = k->scratch->list_x;
     float *weight = sketch_weights(k->scratch);
-    vf sum = v_set(0.0f), squares = sum;
-    for (int64_t i = 0; i < f->count; i += V_CHAINS * V_LANES) {
+    vf sum = v_set(0.0f);
+    for (int64_t i = 0; i < count; i += V_CHAINS * V_LANES) {
         vf v[V_CHAINS];
         for (int n = 0; n < V_CHAINS; ++n) v[n] = v_load_f32(x + i + n * V_LANES);
-        v_weights(v, V_CHAINS, &f->ref, 0);
+        v_weights(v, V_CHAINS, f, 0);
         for (int n = 0; n < V_CHAINS; ++n) {
             v_store(weight + i + n * V_LANES, v[n]);
             sum = v_add(sum, v[n]);
-            squares = v_fma(v[n], v[n], squares);
         }
     }
-    f->sum = v_total(sum);
-    f->squares = v_total(squares);
-}
-
-/* Makes a sketch of about `count` tokens; 0 if the row cannot be flat. */
-RAFFLE_FN int sketch_make(const work *k, scale scale, int64_t count, flat_sketch *f, int kind) {
-    vf top = v_set(MINUS_INF);
-    f->count = sketch_read(k, k->row->params.vocab / count, &top, kind);
-    f->best = v_peak(top);
-    f->ref = ref_make(scale, f->best);
-    if (!(f->best > MINUS_INF) || f->ref.kind != REF_PLAIN) return 0;
-    sketch_weigh(k, f);
-    return f->sum * f->sum >= FLAT_EQUALS * f->squares; /* as so many equal ones would be */
+    return v_total(sum);
 }
 
 /* The weight of the sketch's tokens above `value`. */
@@ -73,7 +49,7 @@ static float sketch_above(const work *k, int64_t count, float value) {
     return v_total(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
 }
 
-/* Two values and the weight above each. */
+/* Two values and the weight of the sketch's tokens above each. */
 typedef struct span { float low, high, above_low, above_high; } span;
 
 /* Moves the ends of a span, which has `wanted` between them, to each other until what is above the lower end is at most `slack`
@@ -98,63 +74,46 @@ static void span_narrow(const work *k, int64_t count, span *s, float wanted, flo
     }
 }
 
-/* Guesses top-p's threshold, if the row seems to be flat. */
-RAFFLE_FN void row_guess(const work *k, scale scale, int kind) {
+/* Moves one end of `guess`, whose other end `at` has `tickets` above it, to where the sketch says that a quest's threshold is
+ * passed for sure, nearly; 0 if the sketch does not reach so far. `unit`: a ticket in weights of the sketch. */
+static int guess_side(const work *k, const ref *f, int64_t count, quest q, uint64_t tickets, double unit, const span *all,
+                      span *guess) {
+    const float at = guess->low, above = guess->above_low;
+    const int under = tickets < q.target;
+    const double one = (double)v_first(v_weight(v_set(at), f, 0));
+    const double far = (double)(under ? q.target - tickets : tickets - q.target) * unit;
+    const double chance = 3.0 * square_root(far * one) + 4.0 * one;
+    const float wanted = (float)((double)above + (under ? far + chance : -far - chance));
+    span s = {at, all->high, above, all->above_high};
+    if (!(wanted > 0.0f && wanted < all->above_low)) return 0;
+    if (under) s.low = all->low, s.high = at, s.above_low = all->above_low, s.above_high = above;
+    span_narrow(k, count, &s, wanted, 0.25f * (float)chance);
+    guess->low = under ? s.low : at;
+    guess->high = under ? at : s.low;
+    return guess->low < guess->high;
+}
+
+/* Whether (low, high] probably holds the threshold of a quest. If so, one end is the guess, and the tickets above it are kept for
+ * the list that comes next. No token weighs more than 2^32, so a quest for many times as much is one for many tokens. */
+RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high, int kind) {
     const int64_t vocab = k->row->params.vocab;
-    const float p = k->row->params.top_p;
-    flat_sketch f;
-    if (vocab < FLAT_VOCAB || p < FLAT_SHARE || !sketch_make(k, scale, GLANCE, &f, kind) || !sketch_make(k, scale, vocab / SKETCH_OF, &f, kind)) return;
-    k->scratch->list_x[f.count] = MINUS_INF;
-    const float least = least_of(k->scratch->list_x, f.count), wanted = p * f.sum;
-    span s = {least > f.ref.low ? least : f.ref.low, f.best, f.sum, 0.0f};
-    threshold_guess guess = {.good = 1, .bottom = s.low, .best = f.best, .sum = f.sum, .count = f.count, .exponent = f.ref.exponent};
-    span_narrow(k, f.count, &s, wanted, 0x1p-11f * f.sum);
-    if (tokens_above(k->scratch->list_x, f.count, s.low) < FLAT_LEAST) return; /* a list will do */
-    guess.at = s.low;
-    guess.above = s.above_low;
-    guess.one = v_first(v_weight(v_set(s.low), &f.ref, 0));
-    /* A token that weighs more than so much of all was not in the sketch, and no one knows how many more there are. */
-    const double heavy = (double)f.sum / (double)f.count * (double)vocab * HEAVY * 0x1p-31;
-    guess.most = f.best + (float)(natural_log(heavy) * 1.4427 / (double)scale.c);
-    k->state->guess = guess;
-}
-
-/* Makes tickets of what is above the guess, in mass[], and returns their sum. Tickets of groups that are far below the best
- * are counted token by token. */
-RAFFLE_FN uint64_t guess_tickets(const work *k, const weighing *w, int kind) {
-    const cpu_scratch s = *k->scratch;
-    const float at = k->state->guess.at;
-    uint64_t total = 0;
-    for (int64_t g = 0; g < s.groups; ++g) {
-        uint32_t below = (uint32_t)w->row.exponent - (uint32_t)s.exponent[g];
-        if (w->row.kind == REF_PLAIN && below <= TICKET_BITS && s.over_size[g] >= 0.0f)
-            s.mass[g] = sum_resolve(s.over_low[g], s.over_size[g]) << (TICKET_BITS - below);
-        else
-            s.mass[g] = s.peak[g] > at ? group_kept(k->row, &s, w, g, cut_above(at), kind) : 0;
-        total += s.mass[g];
-    }
-    return total;
-}
-
-/* Whether (low, high] probably holds the threshold of a quest. One end is the guess: the tickets above it are known, and the
- * sketch shows how far from there those are that are missing, or too many. */
-RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, float *low, float *high, int kind) {
-    threshold_guess *g = &k->state->guess;
-    const uint32_t below = (uint32_t)w->row.exponent - (uint32_t)g->exponent;
-    if (!g->good || !q.in_tickets || !state_fits(k->state, w) || below > 60) return 0;
-    g->tickets = guess_tickets(k, w, kind);
-    g->good = 0;
-    g->told = 1;
-    const int under = g->tickets < q.target;
-    const double unit = double_of((uint64_t)(1023 + below - TICKET_BITS) << 52) * (double)g->count / (double)k->row->params.vocab;
-    const double far = (double)(under ? q.target - g->tickets : g->tickets - q.target) * unit;
-    const double chance = 3.0 * square_root(far * (double)g->one) + 4.0 * (double)g->one;
-    const float wanted = (float)((double)g->above + (under ? far + chance : -far - chance));
-    if (!(wanted > 0.0f && wanted < g->sum)) return 0;
-    span s = {g->at, g->best, g->above, 0.0f};
-    if (under) s.low = g->bottom, s.high = g->at, s.above_low = g->sum, s.above_high = g->above;
-    span_narrow(k, g->count, &s, wanted, 0.25f * (float)chance);
-    *low = under ? s.low : g->at;
-    *high = under ? g->at : s.low;
-    return *low < *high;
+    if (kind & READ_PROBS) return 0;
+    if (!q.in_tickets || vocab < FLAT_VOCAB || w->row.kind != REF_PLAIN || q.target >> (32 + TICKET_BITS) < FLAT_LEAST) return 0;
+    state_clear(k->state);
+    const int64_t count = sketch_read(k, kind);
+    const float sum = sketch_weigh(k, &w->row, count), wanted = (float)((double)q.target / (double)mass * (double)sum);
+    const float least = least_of(k->scratch->list_x, count);
+    const span all = {least > w->row.low ? least : w->row.low, w->best, sum, 0.0f};
+    span guess = all;
+    if (!(wanted > 0.0f && wanted < sum)) return 0;
+    span_narrow(k, count, &guess, wanted, 0x1p-11f * sum);
+    const float at = guess.low;
+    const uint64_t tickets = k->loops->weigh_kept(k, w, cut_above(at));
+    if (!guess_side(k, &w->row, count, q, tickets, (double)sum / (double)mass, &all, &guess)) return 0;
+    k->state->told = 1;
+    k->state->at = at;
+    k->state->tickets = tickets;
+    *low = guess.low;
+    *high = guess.high;
+    return 1;
 }

@@ -208,8 +208,7 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
     listing l = {low, high, PLUS_INF, MINUS_INF, 0, s.list_max - GROUP - V_LANES, 0, 0, 0, 0};
-    const threshold_guess guess = k->state->guess;
-    const int told = guess.told && (low == guess.at || high == guess.at) && state_fits(k->state, w), within = told && low == guess.at;
+    const int told = !(kind & READ_PROBS) && k->state->told, within = told && low == k->state->at;
     state_clear(k->state);
     if (told) row_band(&row, &s, &l, kind);
     else if (high < PLUS_INF) row_split(k, w, &l, kind);
@@ -217,12 +216,12 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     else row_list_all(&row, &s, cut_above(low).low, &l, kind);
     l.complete = l.count <= (uint64_t)l.room;
     l.tickets = list_weigh(&s, l.complete ? (int64_t)l.count : l.room, w);
-    if (told) l.above_tickets = guess.tickets - (within ? l.tickets : 0);
+    if (told) l.above_tickets = k->state->tickets - (within ? l.tickets : 0);
     if (l.complete) {
         last_keep(k->state, &l, w, within);
     } else {
-        if (within) l.above_tickets = row_weigh_kept(k, w, cut_above(high), kind);
-        l.tickets = row_weigh_kept(k, w, cut_above(low), kind) - l.above_tickets;
+        if (within) l.above_tickets = k->loops->weigh_kept(k, w, cut_above(high));
+        l.tickets = k->loops->weigh_kept(k, w, cut_above(low)) - l.above_tickets;
         row_extent(&row, &s, &l, kind);
     }
     return l;
@@ -286,12 +285,8 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
 #define DEFINE_LOOPS(name, kind)                                                                                       \
     static float name##_scan(const work *k, int *nan) { return row_scan(k, nan, kind); }                                   \
     static float name##_scan_weigh(const work *k, scale s, int *nan) { return row_scan_weigh(k, s, nan, NULL, kind); } \
-    static int64_t name##_weigh_split(const work *k, scale s, vm *numbers) {                                           \
-        return row_weigh_split(k, s, numbers, kind);                                                                   \
-    }                                                                                                                  \
-    static void name##_guess(const work *k, scale s) { row_guess(k, s, kind); }                                        \
-    static int name##_guessed(const work *k, const weighing *w, quest q, float *low, float *high) {                    \
-        return row_guessed(k, w, q, low, high, kind);                                                                  \
+    static int name##_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {     \
+        return row_guessed(k, w, q, mass, low, high, kind);                                                            \
     }                                                                                                                  \
     static listing name##_list(const work *k, const weighing *w, float low, float high) {                              \
         return row_list(k, w, low, high, kind);                                                                        \
@@ -301,8 +296,8 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
     static uint64_t name##_weigh_kept(const work *k, const weighing *w, cut c) {                                       \
         return row_weigh_kept(k, w, c, kind);                                                                          \
     }                                                                                                                  \
-    static const loops name = {kind, name##_scan, name##_guess, name##_scan_weigh, name##_weigh_split, name##_list,  \
-                               name##_sketch, name##_guessed, name##_weigh, name##_weigh_kept,                                                        \
+    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_list, name##_sketch, name##_guessed,       \
+                               name##_weigh, name##_weigh_kept,                                                        \
                                peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, \
                                row_least, row_most, row_count, row_moments, row_surprise, row_radius, row_cap};
 DEFINE_LOOPS(plain_f32, READ_F32)
@@ -324,8 +319,8 @@ DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
         row_make_from(k->row, k->scratch, least);                                                                      \
         return plain_f32.name(__VA_ARGS__);                                                                            \
     }
-static int guessed_not(const work *k, const weighing *w, quest q, float *low, float *high) {
-    return (void)k, (void)w, (void)q, (void)low, (void)high, 0;
+static int guessed_not(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {
+    return (void)k, (void)w, (void)q, (void)mass, (void)low, (void)high, 0;
 }
 DEFINE_PATCHED(listing, list, cut_above(low).low, (const work *k, const weighing *w, float low, float high), k, w, low, high)
 DEFINE_PATCHED(listing, sketch, MINUS_INF, (const work *k, const weighing *w), k, w)
@@ -342,6 +337,7 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
                temperature, c, mass)
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
-static const loops patched = {READ_F32, NULL, NULL, NULL, NULL, patched_list, patched_sketch, guessed_not, patched_weigh, patched_weigh_kept, peak_bound,
-                              patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group, patched_least,
-                              patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius, patched_cap};
+static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, guessed_not, patched_weigh, patched_weigh_kept,
+                              peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
+                              patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
+                              patched_cap};

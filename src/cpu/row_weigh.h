@@ -233,12 +233,6 @@ RAFFLE_FN vsum sum_add(vsum s, vf weight) {
     return sum;
 }
 
-/* The same where a mask says so. */
-RAFFLE_FN vsum sum_add_where(vm m, vsum s, vf weight) {
-    vsum sum = {v_count_add_where(m, s.low, weight), v_add_where(m, s.size, weight)};
-    return sum;
-}
-
 /* The sum whose low bits and size, up to rounding errors, are given. */
 RAFFLE_FN uint64_t sum_resolve(uint32_t low, float size) {
     return low + ((uint64_t)((int64_t)size - low + 0x80000000) >> 32 << 32);
@@ -275,11 +269,10 @@ RAFFLE_FN vsum group_sum(const cpu_row *row, int64_t g, const ref *f, int kind) 
  * are rough: if there is an infinity that they do not see, it makes the sum of weights infinite or NaN.
  * A group is read from memory for its maximum while another is weighed: neither waits for the other.
  * `open`: see weigh_blocks.h. If not, a NaN of group g leaves *numbers.
- * `to`: NULL, or where the weights of the row's tokens go; it may be the logits.
- * `over`: NULL, or where the sum of the weights of tokens above `at` goes. */
+ * `to`: NULL, or where the weights of the row's tokens go; it may be the logits. */
 RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, int q, int64_t next, vf *top, vm *numbers,
-                          int open, float *to, vsum *over, float at, int kind) {
-    vsum sum = sum_zero(), larger = sum;
+                          int open, float *to, int kind) {
+    vsum sum = sum_zero();
     vf a = v_set(MINUS_INF), b = a;
     for (int64_t i = 0; i < GROUP; i += V_CHAINS * V_LANES) {
         vf x[V_CHAINS];
@@ -298,14 +291,7 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
             if (to) v_store(to + g * GROUP + i + n * V_LANES, x[n]);
             sum = sum_add(sum, x[n]);
         }
-        for (int n = 0; over && n < V_CHAINS; n += 2) { /* logits are read again: there are not registers enough to keep them */
-            vf y, z;
-            read_pair(row, g * GROUP + i + n * V_LANES, &y, &z, kind);
-            larger = sum_add_where(v_gt(y, v_set(at)), larger, x[n]);
-            larger = sum_add_where(v_gt(z, v_set(at)), larger, x[n + 1]);
-        }
     }
-    if (over) *over = larger;
     *top = smooth(v_max(a, b), kind);
     return sum;
 }
@@ -336,7 +322,6 @@ RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, f
     s->exponent[g] = f.exponent;
     s->low[g] = v_total_u(v_count_low(sum.low));
     s->size[g] = v_total(sum.size);
-    s->over_size[g] = -1.0f;
 }
 
 /* The largest logits of groups first .. end-1, which are whole, to peak[]. */
@@ -349,18 +334,16 @@ RAFFLE_FN void groups_top(const cpu_row *row, const cpu_scratch *s, int64_t firs
 }
 
 /* Weighs the groups first .. end-1 of a block and reads the groups of the next one, or where there is none, of this.
- * With `to`, nothing is written before it is known how the group must be weighed: its logits may be there.
- * `split`, a compile-time constant: tokens above the guess are also weighed for themselves. */
-RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t end, vm *numbers, float *to, int split, int kind) {
+ * With `to`, nothing is written before it is known how the group must be weighed: its logits may be there. */
+RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t end, vm *numbers, float *to, int kind) {
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
     const int64_t whole = row.params.vocab / GROUP, next = first + BLOCK < whole ? first + BLOCK : first;
     block_refs f;
     block_refs_make(&f, scale, s.peak + first, s.exponent + first);
     const uint32_t open = k->state->open ? f.open : 0;
-    const float at = k->state->guess.at;
     for (int64_t g = first; g < end; g += 4) {
-        vsum sum[4], over[4];
+        vsum sum[4];
         vf top[4];
         for (int i = 0; i < 4; ++i) {
             int q = (int)(g - first) + i;
@@ -370,12 +353,10 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
                 top[i] = group_top(&row, ahead, numbers, kind);
                 continue;
             }
-            vsum *larger = split ? &over[i] : NULL;
-            sum[i] = open >> q & 1 ? block_step(&row, now, &f, q, ahead, &top[i], numbers, V_OPEN, to, larger, at, kind)
-                                   : block_step(&row, now, &f, q, ahead, &top[i], numbers, 0, to, larger, at, kind);
+            sum[i] = open >> q & 1 ? block_step(&row, now, &f, q, ahead, &top[i], numbers, V_OPEN, to, kind)
+                                   : block_step(&row, now, &f, q, ahead, &top[i], numbers, 0, to, kind);
         }
         sum_store(s.low + g, s.size + g, sum);
-        if (split) sum_store(s.over_low + g, s.over_size + g, over);
         v_store_peaks(s.peak + next + (g - first), top[0], top[1], top[2], top[3]);
     }
     uint32_t finite = 0;
@@ -387,27 +368,6 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
     if (open & ~finite & every) k->state->open = 0; /* where one -inf is, there are more */
     for (uint32_t again = ~(finite & f.plain) & every; again; again &= again - 1)
         group_weigh(k, scale, first + __builtin_ctz(again), numbers, to, kind);
-}
-
-/* Whether a row's guess, if there is one, still stands after the maxima of groups first .. end-1. */
-RAFFLE_FN int guess_stands(const work *k, int64_t first, int64_t end) {
-    threshold_guess *guess = &k->state->guess;
-    for (int64_t g = first; guess->good && g < end; g += V_LANES) /* behind the end there may be those of the block before */
-        if (v_bits(v_gt(v_load_f32(k->scratch->peak + g), v_set(guess->most)))) guess->good = 0;
-    return guess->good;
-}
-
-/* Weighs the blocks of a row for which there is a guess, as long as it stands, and returns the first group that is left. A
- * function of its own, as rows without a guess are weighed faster where this is not. */
-RAFFLE_FN int64_t row_weigh_split(const work *k, scale scale, vm *numbers, int kind) {
-    const int64_t whole = k->row->params.vocab / GROUP;
-    int64_t g = 0;
-    for (int64_t end; g < whole; g = end) {
-        end = g + BLOCK < whole ? g + BLOCK : whole;
-        if (!guess_stands(k, g, end)) break;
-        block_weigh(k, scale, g, end, numbers, NULL, 1, kind);
-    }
-    return g;
 }
 
 /* The first reading of a row that is weighed whole: the largest logit of each group, as row_scan finds them, and each
@@ -422,8 +382,7 @@ RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, 
     vf best = v_set(MINUS_INF);
     k->state->open = V_OPEN && !(kind & READ_ALLOW) && (const char *)to != row->logits; /* no second look at what is gone */
     groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, &numbers, kind);
-    for (int64_t g = to ? 0 : k->loops->weigh_split(k, scale, &numbers); g < whole; g += BLOCK)
-        block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, to, 0, kind);
+    for (int64_t g = 0; g < whole; g += BLOCK) block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, to, kind);
     for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, to, kind); /* the last, if not whole */
     peaks_pad(s);
     for (int64_t g = 0; g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
@@ -457,9 +416,9 @@ RAFFLE_FN uint64_t row_weigh(const work *k, const weighing *w, int kind) {
     const cpu_row row = *k->row;
     const cpu_scratch *s = k->scratch;
     uint64_t total = 0;
-    k->state->list.complete = 0;
-    if (weighed_with(k->state, w)) return weights_to_tickets(s, w);
+    int weighed = weighed_with(k->state, w);
     state_clear(k->state);
+    if (weighed) return weights_to_tickets(s, w);
     for (int64_t g = 0; g < s->groups; g += 4) { /* behind the last group, peaks are -inf */
         vsum sum[4];
         group_ref r[4];

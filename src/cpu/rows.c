@@ -10,7 +10,6 @@
 
 #include "cut_types.h"
 #include "weigh_blocks.h"
-#include "logarithm.h"
 #include "probability.h"
 #include "spread.h"
 
@@ -28,12 +27,10 @@ typedef struct work {
 typedef struct loops {
     int kind;
     float (*scan)(const work *, int *nan);
-    void (*guess)(const work *, scale);
     float (*scan_weigh)(const work *, scale, int *nan);
-    int64_t (*weigh_split)(const work *, scale, vm *numbers);
     listing (*list)(const work *, const weighing *, float low, float high);
     listing (*sketch)(const work *, const weighing *);
-    int (*guessed)(const work *, const weighing *, quest, float *low, float *high);
+    int (*guessed)(const work *, const weighing *, quest, uint64_t mass, float *low, float *high);
     uint64_t (*weigh)(const work *, const weighing *);
     uint64_t (*weigh_kept)(const work *, const weighing *, cut);
     float (*peak_bound)(const work *, int64_t count, float best);
@@ -268,37 +265,27 @@ static float peak_bound(const work *k, int64_t count, float best) {
 
 /* ---- what the scratch holds ------------------------------------------------------------------------- */
 
-/* Where top-p's threshold of a flat row probably is: row_flat.h. */
-typedef struct threshold_guess {
-    int good;    /* over_low[] and over_size[] hold what is above `at`, and the list's memory the sketch of the row */
-    float at;
-    float most;  /* larger logits show that the guess is wrong */
-    float bottom, best; /* of the sketch: nothing is below, or above; */
-    float one, above, sum; /* what a token at `at` weighs, those above `at`, and all, */
-    int32_t exponent;      /* in units of this; */
-    int64_t count;         /* and how many these are */
-    int told;         /* mass[] holds the tickets above `at`, together: */
-    uint64_t tickets;
-} threshold_guess;
-
 /* What later stages need not do again.
  * The list that is still in the scratch: if it has an upper end, mass[] holds the tickets above, so for a cut between
  * its ends every group is weighed already but for its listed tokens.
  * Or the weights of the whole row, which the first reading left in low[] and size[].
- * Either was weighed with the scale c, c_low. */
+ * Either was weighed with the scale c, c_low.
+ * Or the tickets above one value in mass[], for the list that is made next and ends there (row_flat.h). */
 typedef struct row_state {
-    threshold_guess guess;
     listing list; /* not complete: there is none */
-    int within;   /* mass[] holds the tickets of its tokens, too */
     int weighed;  /* whether low[] and size[] hold weights */
     float c, c_low;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
     int fine;      /* whether part[] holds the largest logits of parts */
+    int within;    /* whether mass[] holds the tickets of the list's tokens, too */
+    int told;      /* whether mass[] holds the tickets above `at`, together: */
+    float at;
+    uint64_t tickets;
 } row_state;
 
 enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if top-k is to list tokens */
 
-static void state_clear(row_state *state) { state->list.complete = state->weighed = state->guess.good = state->guess.told = 0; }
+static void state_clear(row_state *state) { state->list.complete = state->weighed = state->told = 0; }
 
 static int state_fits(const row_state *state, const weighing *w) {
     return state->c == w->scale.c && state->c_low == w->scale.c_low && !w->scale.flat;
@@ -325,12 +312,30 @@ static int last_covers(const row_state *state, const weighing *w, cut c) {
     return within && state_fits(state, w);
 }
 
-/* Adds the listed tokens that a cut keeps to mass[], or takes away the others, and returns the sum of mass[]. */
+/* Where the listed tokens with an id below `bound` end, from the i-th on. */
+static int64_t list_end(const cpu_scratch *s, int64_t i, int64_t count, int32_t bound) {
+    int lanes = V_LANES;
+    for (; lanes == V_LANES && i < count; i += lanes) lanes = v_lead_below(s->list_id + i, bound);
+    return i < count ? i : count;
+}
+
+/* Adds the listed tokens that a cut keeps to mass[], or takes away the others if all are in it, and returns the sum of mass[].
+ * Group by group, or where groups have few of them, token by token. */
 static uint64_t last_weigh(row_state *state, const cpu_scratch *scratch, cut c) {
+    enum { MANY = 4 };
     const cpu_scratch s = *scratch;
+    const int64_t count = (int64_t)state->list.count;
+    const int dense = count > MANY * s.groups && !state->within;
     const uint64_t within = 0 - (uint64_t)state->within;
     uint64_t sum = state->list.above_tickets;
-    for (int64_t i = 0, count = (int64_t)state->list.count; i < count; ++i) {
+    for (int64_t i = 0, end; dense && i < count; i = end) {
+        int32_t g = s.list_id[i] / GROUP;
+        end = list_end(&s, i, count, (g + 1) * GROUP);
+        uint64_t tickets = tickets_kept(&s, i, end, c);
+        s.mass[g] += tickets;
+        sum += tickets;
+    }
+    for (int64_t i = 0; !dense && i < count; ++i) {
         uint64_t tickets = kept_tickets(&s, i, c);
         s.mass[s.list_id[i] / GROUP] += tickets - (s.list_t[i] & within);
         sum += tickets;
@@ -399,7 +404,6 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
         k.loops = &patched;
         k.best = peaks_largest(s->peak, s->groups);
     } else {
-        if (r.row_mass && !all.flat) set->guess(&k, all);
         k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
     }
     answer a = row_answer(&k, &row->params, k.best);

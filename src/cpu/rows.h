@@ -46,7 +46,7 @@ enum { CPU_PARTS = 4 }; /* of a group */
 enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for those who do not include it */
 
 /* Workspace of one call, cut out by scratch_carve:
- *   | peak [groups] | part [4 groups] | exponent, low, size, over_low, over_size [groups] | mass [groups] |
+ *   | peak [groups] | part [4 groups] | exponent, low, size [groups] | mass [groups] |
  *   | list_t [list_max] | list_x [list_max] | list_id [list_max] |
  *   | draft_peak [groups] | left_t [groups] | left_s [groups] | draft_exponent, draft_low, draft_size [groups] | */
 typedef struct cpu_scratch {
@@ -55,8 +55,6 @@ typedef struct cpu_scratch {
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
     uint32_t *low;     /* weighed when it was first read */
     float *size;
-    uint32_t *over_low; /* the same of the tokens above a value that was guessed before; over_size below 0: not known */
-    float *over_size;
     uint64_t *mass;  /* weight or tickets of each group */
     int64_t groups;
     uint64_t *list_t; /* a list of tokens, ascending by id: tickets, logits, ids */

@@ -23,8 +23,6 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     s->exponent = raffle_carve(memory, &used, s->groups, sizeof *s->exponent);
     s->low = raffle_carve(memory, &used, s->groups, sizeof *s->low);
     s->size = raffle_carve(memory, &used, s->groups, sizeof *s->size);
-    s->over_low = raffle_carve(memory, &used, s->groups, sizeof *s->over_low);
-    s->over_size = raffle_carve(memory, &used, s->groups, sizeof *s->over_size);
     s->mass = raffle_carve(memory, &used, s->groups, sizeof *s->mass);
     s->list_t = raffle_carve(memory, &used, s->list_max, sizeof *s->list_t);
     s->list_x = raffle_carve(memory, &used, s->list_max, sizeof *s->list_x);

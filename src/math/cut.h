@@ -6,7 +6,7 @@
  * before including this file, in CUDA a member function. The loops:
  *     listing list(w, low, high)     lists the tokens with low < logit <= high
  *     listing sketch(w)              lists about GUESS_TOKENS tokens spread over the row
- *     int guessed(w, q, low, high)   whether an earlier reading says that (low, high] probably holds the threshold of a quest
+ *     int guessed(w, q, mass, low, high)  whether there is a better guess than a sketch: (low, high] probably holds a threshold
  *     uint64_t weigh(w)              mass of the row; keeps each group's tickets
  *     uint64_t weigh_kept(w, c)      mass of the set a cut keeps; keeps each group's tickets
  *     float peak_bound(count, best)  a value that at least `count` tokens reach; -FLT_MAX if it knows none
@@ -133,7 +133,7 @@ CUT_FN void refine_threshold(work *k, const listing *l, quest q, float *low, flo
 CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, quest q, int64_t first, uint64_t mass,
                               listing *l) {
     float low = MINUS_INF, high = w->best, guess_low, guess_high;
-    int tries = 0, guessed = CALL(k, guessed, w, q, &guess_low, &guess_high);
+    int tries = 0, guessed = CALL(k, guessed, w, q, mass, &guess_low, &guess_high);
     for (int64_t count = first; !guessed && count <= 4 * first; count *= 4) {
         float bound = CALL(k, peak_bound, count, w->best);
         if (!(bound > -FLT_MAX)) break;
@@ -160,7 +160,7 @@ CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, ques
                 continue;
             }
         }
-        if (guessed) { /* once more, now that the mass is known */
+        if (guessed) { /* it was wrong */
             guessed = 0;
             guess_threshold(k, p, w, q, mass, &guess_low, &guess_high);
             continue;

@@ -177,7 +177,6 @@ RAFFLE_FN vcount v_count_add(vcount sum, vf a) {
                    v_add_u(sum.over, v_bits_of(_mm256_max_ps(a, _mm256_set1_ps(0x1p31f))))};
     return more;
 }
-RAFFLE_FN vcount v_count_add_where(vm m, vcount sum, vf a) { return v_count_add(sum, _mm256_and_ps(m, a)); }
 RAFFLE_FN vu v_count_low(vcount sum) { return v_add_u(sum.most, _mm256_slli_epi32(sum.over, 8)); }
 
 RAFFLE_FN uint32_t v_total_u(vu a) {

@@ -166,7 +166,6 @@ RAFFLE_FN vu v_bits_of(vf a) { return _mm512_castps_si512(a); }
 
 typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }
-RAFFLE_FN vcount v_count_add_where(vm m, vcount sum, vf a) { return _mm512_mask_add_epi32(sum, m, sum, v_round(a)); }
 RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
 RAFFLE_FN uint32_t v_total_u(vu a) { /* not _mm512_reduce_add_epi32: gcc adds its last two lanes as int */

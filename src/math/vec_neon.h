@@ -129,7 +129,6 @@ RAFFLE_FN vu v_bits_of(vf a) { return vreinterpretq_u32_f32(a); }
 
 typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }
-RAFFLE_FN vcount v_count_add_where(vm m, vcount sum, vf a) { return v_add_u(sum, vandq_u32(m, v_round(a))); }
 RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
 RAFFLE_FN uint32_t v_total_u(vu a) { return vaddvq_u32(a); }

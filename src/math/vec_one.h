@@ -147,7 +147,6 @@ RAFFLE_FN vu v_bits_of(vf a) { return bits_of(a); }
 /* A sum of rounded weights modulo 2^32, starting at zero. */
 typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return sum + v_round(a); }
-RAFFLE_FN vcount v_count_add_where(vm m, vcount sum, vf a) { return m ? sum + v_round(a) : sum; }
 RAFFLE_FN vu v_count_low(vcount sum) { return sum; }
 
 RAFFLE_FN uint32_t v_total_u(vu a) { return a; } /* the sum of all lanes, modulo 2^32 */
