@@ -1,17 +1,18 @@
 /* edit.cuh - rows that a request edits (`prepare`): bans, bias, penalties, DRY. The caller's logits are never written.
  *
- * Before a block reads its part of such a row it works out which tokens of the part are edited, and their logits:
+ * What a block does with its part of such a row:
  *
  *   mark       a bit for every token that a list or the history names
  *   tally      what is known of each: banned, how often said, how long a repetition it would lengthen
- *   evaluate   its logit, by the formulas of edit.h
+ *   read       the part, by the loops of read.cuh, which take masked and edited tokens for -inf
+ *   evaluate   the logits of edited tokens, by the formulas of edit.h: only now, when the part is in the second cache
+ *   mend       the records that the reading has left, by those logits
  *
- * No block waits for another: each looks through the row's lists and history itself. The marked tokens of a part lie in
- * shared memory in the order of their ids (a token's place is the number of bits before its own). The part is then read by the
- * loops of read.cuh, which take edited tokens for -inf: these count by the maxima of their pieces, found beforehand, and what
- * they weigh is added afterwards. Bits (`patch`) and logits (`overlay`, by id) also go to the workspace, for whoever finishes
- * the row. A part with more marked tokens than shared memory has room for does all of it in the workspace, and is read group
- * by group.
+ * No block waits for another: each looks through the row's lists and history itself. A token's place is the number of marks before
+ * its own; what is known of it, then its logit, lies there in shared memory. Marks (`patch`) and logits (`overlay`) also go to the
+ * workspace, for whoever finishes the row: the logits of a part side by side, because a few here and there would fill the second
+ * cache with lines that hold one each. Of a part with more marked tokens than shared memory has room for they lie in the workspace
+ * from the start, and it is read group by group.
  *
  * Ids of lists are checked before any is used; ids of histories are not, so whoever is told of one looks whether it is in
  * the part. */
@@ -22,8 +23,6 @@
 
 #include "edit.h"
 #include "extra_rules.h"
-
-enum { GROUP_WORDS = GROUP / 32 };
 
 /* What is known of a token: how often frequency and presence count it (22 bits), whether repetition does, whether it is
  * banned, the length of the repetition that it would lengthen (7 bits), whether it has a bias. */
@@ -55,7 +54,7 @@ struct edit_part {
     __device__ __forceinline__ uint32_t at(int32_t id) const { return (uint32_t)id - (uint32_t)first; }
 };
 
-/* Where a token of the part has its cell in shared memory. */
+/* Where a token of the part has its cell. */
 __device__ __forceinline__ uint32_t edit_place(const edit_space &s, uint32_t at) {
     return s.before[at / 32] + (uint32_t)__popc(s.bits[at / 32] & ((1u << at % 32) - 1));
 }
@@ -67,25 +66,28 @@ enum { PASS_MARK, PASS_LENGTHS, PASS_REST };
 /* Where it goes what is found. */
 struct edit_notes {
     edit_part p;
-    edit_space *near;      /* NULL: */
-    uint32_t *bits, *cell; /* of the part, in the workspace */
+    edit_space *s;
+    uint32_t *far; /* cells in the workspace, or NULL: in shared memory */
 
-    __device__ __forceinline__ void mark(uint32_t at) const {
-        if (near) atomicOr(near->bits + at / 32, 1u << at % 32);
-        else atomicOr(bits + at / 32, 1u << at % 32);
+    __device__ __forceinline__ void mark(uint32_t at) const { atomicOr(s->bits + at / 32, 1u << at % 32); }
+    /* Near cells say which token they are of. */
+    __device__ __forceinline__ uint32_t place(uint32_t at) const {
+        const uint32_t own = edit_place(*s, at);
+        if (!far) s->at[own] = (uint16_t)at;
+        return own;
     }
     __device__ __forceinline__ void flag(uint32_t at, uint32_t tally) const {
-        if (near) atomicOr(near->cell + edit_place(*near, at), tally);
-        else atomicOr(cell + at, tally);
+        if (far) atomicOr(far + place(at), tally);
+        else atomicOr(s->cell + place(at), tally);
     }
     /* For what comes once a token, or is a count alone. */
     __device__ __forceinline__ void add(uint32_t at, uint32_t tally) const {
-        if (near) atomicAdd(near->cell + edit_place(*near, at), tally);
-        else atomicAdd(cell + at, tally);
+        if (far) atomicAdd(far + place(at), tally);
+        else atomicAdd(s->cell + place(at), tally);
     }
     __device__ __forceinline__ void most(uint32_t at, uint32_t tally) const {
-        if (near) atomicMax(near->cell + edit_place(*near, at), tally);
-        else atomicMax(cell + at, tally);
+        if (far) atomicMax(far + place(at), tally);
+        else atomicMax(s->cell + place(at), tally);
     }
     __device__ __forceinline__ void note(int pass, int32_t id, uint32_t tally) const {
         const uint32_t at = p.at(id);
@@ -97,6 +99,9 @@ struct edit_notes {
 };
 
 /* All threads take turns here and below. Loops are not unrolled: each runs a few times, and its instructions must be fetched. */
+
+/* Entries that a thread asks for before it looks at one: what is waited for is waited for once. */
+enum { LIST_AT_ONCE = 2, SAID_AT_ONCE = 8 };
 
 /* Checks a list, and marks its tokens if `marks`. Returns whether this thread has seen something wrong. */
 __device__ __forceinline__ bool ids_mark(const int32_t *ids, int32_t count, int64_t vocab, bool marks, const edit_notes &to) {
@@ -111,6 +116,30 @@ __device__ __forceinline__ bool ids_mark(const int32_t *ids, int32_t count, int6
     return wrong;
 }
 
+/* The same for biases. */
+__device__ __forceinline__ bool bias_mark(const raffle_extra &e, int64_t vocab, bool marks, const edit_notes &to) {
+    bool wrong = !extra_count_good(e.bias_id, e.bias_count, vocab);
+    if (wrong) return true;
+#pragma unroll 1
+    for (int32_t first = threadIdx.x; first < e.bias_count; first += LIST_AT_ONCE * BLOCK_THREADS) {
+        int32_t id[LIST_AT_ONCE];
+        float bias[LIST_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < LIST_AT_ONCE; ++j) {
+            const int32_t i = min(first + j * BLOCK_THREADS, e.bias_count - 1);
+            id[j] = e.bias_id[i];
+            bias[j] = e.bias[i];
+        }
+#pragma unroll
+        for (int j = 0; j < LIST_AT_ONCE; ++j) { /* the last may be looked at twice */
+            const int32_t i = min(first + j * BLOCK_THREADS, e.bias_count - 1);
+            wrong |= !extra_id_good(id[j], vocab) || !extra_ascends(e.bias_id, i) || !extra_bias_good(bias[j]);
+            if (marks) to.note(PASS_MARK, id[j], 0);
+        }
+    }
+    return wrong;
+}
+
 __device__ __forceinline__ void ids_flag(const int32_t *ids, int32_t count, uint32_t tally, const edit_notes &to) {
 #pragma unroll 1
     for (int32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) to.note(PASS_REST, ids[i], tally);
@@ -119,11 +148,22 @@ __device__ __forceinline__ void ids_flag(const int32_t *ids, int32_t count, uint
 /* The bias goes to a cell of its own where there is one. */
 __device__ __forceinline__ void bias_flag(const raffle_extra &e, const edit_notes &to) {
 #pragma unroll 1
-    for (int32_t i = threadIdx.x; i < e.bias_count; i += BLOCK_THREADS) {
-        const uint32_t at = to.p.at(e.bias_id[i]);
-        if (at >= to.p.tokens) continue;
-        if (to.near) to.near->bias[edit_place(*to.near, at)] = e.bias[i];
-        else to.flag(at, TALLY_BIAS);
+    for (int32_t first = threadIdx.x; first < e.bias_count; first += LIST_AT_ONCE * BLOCK_THREADS) {
+        int32_t id[LIST_AT_ONCE];
+        float bias[LIST_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < LIST_AT_ONCE; ++j) {
+            const int32_t i = min(first + j * BLOCK_THREADS, e.bias_count - 1);
+            id[j] = e.bias_id[i];
+            bias[j] = e.bias[i];
+        }
+#pragma unroll
+        for (int j = 0; j < LIST_AT_ONCE; ++j) { /* the last may be noted twice */
+            const uint32_t at = to.p.at(id[j]);
+            if (at >= to.p.tokens) continue;
+            if (to.far) to.flag(at, TALLY_BIAS);
+            else to.s->bias[to.place(at)] = bias[j];
+        }
     }
 }
 
@@ -145,21 +185,20 @@ template <int pass> __device__ __forceinline__ void said_note(const raffle_extra
     }
     const uint64_t of_output = (ENTRY_OUTPUT - 1) << ENTRY_BITS, of_prompt = ~(uint64_t)0 << 2 * ENTRY_BITS;
     const uint64_t matters = of_output | (seen_in || count_in ? of_prompt : 0);
-    enum { AT_ONCE = 4 }; /* entries are waited for together */
 #pragma unroll 1
-    for (int32_t first = threadIdx.x; first < h.entries; first += AT_ONCE * BLOCK_THREADS) {
-        uint64_t entries[AT_ONCE]; /* a token is in one of them */
+    for (int32_t first = threadIdx.x; first < h.entries; first += SAID_AT_ONCE * BLOCK_THREADS) {
+        uint64_t entry[SAID_AT_ONCE]; /* a token is in one of them */
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; ++j) entries[j] = first + j * BLOCK_THREADS < h.entries ? h.entry[first + j * BLOCK_THREADS] : 0;
+        for (int j = 0; j < SAID_AT_ONCE; ++j) entry[j] = h.entry[min(first + j * BLOCK_THREADS, h.entries - 1)];
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; ++j) {
-            const uint32_t at = to.p.at(entry_token(entries[j]));
-            if (at >= to.p.tokens || !(entries[j] & matters)) continue;
+        for (int j = 0; j < SAID_AT_ONCE; ++j) {
+            const uint32_t at = to.p.at(entry_token(entry[j]));
+            if (first + j * BLOCK_THREADS >= h.entries || at >= to.p.tokens || !(entry[j] & matters)) continue;
             if (pass == PASS_MARK) {
                 to.mark(at);
                 continue;
             }
-            const uint32_t in = entry_prompt(entries[j]), out = entry_output(entries[j]);
+            const uint32_t in = entry_prompt(entry[j]), out = entry_output(entry[j]);
             const uint32_t seen = (out && repetition) || (in && seen_in) ? TALLY_SEEN : 0u;
             const uint32_t count = min((counts ? out : 0u) + (count_in ? in : 0u), TALLY_COUNT - TAIL_MAX);
 #if SAID_TAIL
@@ -221,19 +260,15 @@ static __device__ __noinline__ void dry_note(const row_request *q, int pass, con
 static __device__ __noinline__ bool record_mark(const row_request *q, int64_t vocab, bool marks, const edit_notes to) {
     __builtin_assume(__isShared(q));
     const raffle_extra &e = q->extra;
-    bool wrong = q->lost;
-    if (threadIdx.x == BLOCK_THREADS - 1) wrong |= !extra_numbers_good(&e);
-    if (!extra_count_good(e.bias, e.bias_count, vocab) || !extra_count_good(e.bad_words, e.bad_words_count, RAFFLE_VOCAB_MAX))
-        wrong = true;
-    if (__syncthreads_or(wrong)) return false; /* what is below can rely on counts */
+    if (q->lost || !extra_count_good(e.bias, e.bias_count, vocab) || !extra_count_good(e.bad_words, e.bad_words_count, RAFFLE_VOCAB_MAX))
+        return false;
     if (marks && extra_penalises(&e)) said_note<PASS_MARK>(e, q->said, to);
-    wrong = ids_mark(e.bias_id, e.bias_count, vocab, marks, to);
+    bool wrong = threadIdx.x == BLOCK_THREADS - 1 && !extra_numbers_good(&e);
+    wrong |= bias_mark(e, vocab, marks, to);
     wrong |= ids_mark(e.banned, e.banned_count, vocab, marks, to);
     wrong |= ids_mark(e.stop, e.stop_count, vocab, marks && q->said.length - q->said.prompt < e.min_tokens, to);
     wrong |= ids_mark(e.allowed, e.allowed_count, vocab, false, to);
     wrong |= ids_mark(e.breaker, e.breaker_count, vocab, false, to);
-#pragma unroll 1
-    for (int32_t i = threadIdx.x; i < e.bias_count; i += BLOCK_THREADS) wrong |= !extra_bias_good(e.bias[i]);
 #pragma unroll 1
     for (int32_t i = threadIdx.x; i < e.bad_words_count; i += BLOCK_THREADS)
         wrong |= !extra_word_id_good(e.bad_words[i], vocab) || extra_word_empty(e.bad_words, i) ||
@@ -291,13 +326,16 @@ static __device__ __noinline__ void mask_make(const row_request *q, edit_part p)
 }
 
 /* Numbers the marked tokens and empties their cells. Returns how many there are: more than EDIT_TOKENS do not fit. */
-template <class type> __device__ __forceinline__ uint32_t part_number(work<type> *k, const edit_part &p) {
+template <class type> __device__ __forceinline__ uint32_t part_number(work<type> *k) {
     edit_space &s = k->edit;
+    enum { OWN = EDIT_WORDS / BLOCK_THREADS };
+    static_assert(OWN == 8, "a thread's words are two loads, and one store");
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int per = (p.words + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per, end = min(first + per, p.words);
-    uint32_t own = 0, total = 0;
-#pragma unroll 1
-    for (int i = first; i < end; ++i) own += (uint32_t)__popc(s.bits[i]);
+    const uint4 low = ((const uint4 *)s.bits)[2 * threadIdx.x], high = ((const uint4 *)s.bits)[2 * threadIdx.x + 1];
+    const uint32_t word[OWN] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint32_t own = 0, total = 0, before[OWN];
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) own += (uint32_t)__popc(word[i]);
     uint32_t place = warp_through(own);
     if (lane == WARP - 1) k->block.of_warp[warp] = place;
     place -= own;
@@ -308,26 +346,28 @@ template <class type> __device__ __forceinline__ uint32_t part_number(work<type>
         if (i < warp) place += of_warp;
         total += of_warp;
     }
-    if (total > EDIT_TOKENS) return total;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+        before[i] = place;
+        place += (uint32_t)__popc(word[i]);
+    }
+    ((uint4 *)s.before)[threadIdx.x] = make_uint4(before[0] | before[1] << 16, before[2] | before[3] << 16, before[4] | before[5] << 16,
+                                                  before[6] | before[7] << 16);
     if (threadIdx.x == 0) s.total = total;
 #pragma unroll 1
-    for (int i = first; i < end; ++i) {
-        s.before[i] = (uint16_t)place;
-#pragma unroll 1
-        for (uint32_t bits = s.bits[i]; bits; bits &= bits - 1, ++place) {
-            s.at[place] = (uint16_t)(i * 32 + __ffs(bits) - 1);
-            s.cell[place] = 0;
-            s.bias[place] = NO_BIAS;
-        }
+    for (uint32_t i = threadIdx.x; i < min(total, (uint32_t)EDIT_TOKENS); i += BLOCK_THREADS) {
+        s.cell[i] = 0;
+        s.bias[i] = NO_BIAS;
+        s.at[i] = 0; /* whatever happens to a history meanwhile */
     }
     __syncthreads();
     return total;
 }
 
 /* The logit of a marked token that was x. */
-template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, int32_t id, float x, uint32_t tally, float bias) {
+template <class type> __device__ __forceinline__ float edit_value(const work<type> *k, float x, uint32_t tally, float bias) {
     const raffle_extra &e = k->request.extra;
-    if (tally & TALLY_BANNED || (k->row.allow && !bit_load(k->row.allow, id))) return MINUS_INF;
+    if (tally & TALLY_BANNED) return MINUS_INF;
     x = edit_bias(x, bias);
     if (tally & (TALLY_SEEN | TALLY_COUNT)) {
         const penalties p = {e.repetition == 0.0f ? 1.0f : e.repetition, e.frequency, e.presence};
@@ -341,31 +381,27 @@ template <class type> __device__ __forceinline__ float edit_value(const work<typ
     return x;
 }
 
-/* All of it where shared memory has no room: patch for the bits, overlay for the cells. */
-template <class type> static __device__ __noinline__ void part_edit_far(work<type> *k, const edit_part p) {
+/* Tallies and logits where shared memory has no room for them. */
+template <class type> static __device__ __noinline__ void edits_far(work<type> *k, const edit_notes to) {
     __builtin_assume(__isShared(k));
+    const edit_space &s = k->edit;
     const raffle_extra &e = k->request.extra;
-    const edit_notes to = {p, nullptr, k->request.patch + p.first / 32, (uint32_t *)k->request.overlay + p.first};
 #pragma unroll 1
-    for (int i = threadIdx.x; i < p.words; i += BLOCK_THREADS) __stcg(to.bits + i, 0u);
-    __syncthreads();
-    record_mark(&k->request, k->row.vocab, true, to);
-#pragma unroll 1
-    for (int i = threadIdx.x; i < p.words; i += BLOCK_THREADS)
-#pragma unroll 1
-        for (uint32_t bits = __ldcg(to.bits + i); bits; bits &= bits - 1) __stcg(to.cell + i * 32 + __ffs(bits) - 1, 0u);
+    for (uint32_t i = threadIdx.x; i < s.total; i += BLOCK_THREADS) __stcg(to.far + i, 0u);
     __syncthreads();
     record_tally(&k->request, to);
 #pragma unroll 1
-    for (int i = threadIdx.x; i < p.words; i += BLOCK_THREADS)
+    for (int i = threadIdx.x; i < to.p.words; i += BLOCK_THREADS) {
+        uint32_t *cell = to.far + s.before[i];
 #pragma unroll 1
-        for (uint32_t bits = __ldcg(to.bits + i); bits; bits &= bits - 1) {
-            const int at = i * 32 + __ffs(bits) - 1;
-            const uint32_t tally = __ldcg(to.cell + at);
-            const int32_t biased = tally & TALLY_BIAS ? ids_find(e.bias_id, e.bias_count, p.first + at) : -1;
-            const float x = type::one(k->row.logits + (p.first + at) * (int64_t)type::BYTES);
-            __stcg(to.cell + at, bits_of(edit_value(k, p.first + at, x, tally, biased >= 0 ? e.bias[biased] : NO_BIAS)));
+        for (uint32_t bits = s.bits[i]; bits; bits &= bits - 1, ++cell) {
+            const int32_t id = to.p.first + i * 32 + __ffs(bits) - 1;
+            const uint32_t tally = __ldcg(cell) | (!k->row.allow || bit_load(k->row.allow, id) ? 0u : TALLY_BANNED);
+            const int32_t biased = tally & TALLY_BIAS ? ids_find(e.bias_id, e.bias_count, id) : -1;
+            const float x = type::one(k->row.logits + id * (int64_t)type::BYTES);
+            __stcg(cell, bits_of(edit_value(k, x, tally, biased >= 0 ? e.bias[biased] : NO_BIAS)));
         }
+    }
 }
 
 /* Which piece of its group a token of the part is in. */
@@ -373,24 +409,72 @@ template <class type> __device__ __forceinline__ uint32_t edit_piece(const work<
     return token_lane<type>(group_whole(k->row, (int)((p.first + at) / GROUP)), at % GROUP) / PIECE_LANES;
 }
 
-/* Where the marks are made: tallies and logits in shared memory. False if there is no room. *nan: an edited logit is none. */
-template <class type> __device__ __forceinline__ bool part_edit_near(work<type> *k, const edit_part &p, const edit_notes &to, bool *nan) {
+/* Checks the row's record, marks and tallies. False, and k->valid too, if the row cannot be read. k->request.near: there is room for the
+ * edits in shared memory; else they are evaluated, too. */
+template <class type> __device__ __forceinline__ bool part_edit(work<type> *k, const edit_part &p) {
+    row_request &q = k->request;
+    edit_notes to = {p, &k->edit, nullptr};
+    const bool marks = k->row.patch != nullptr;
+    if (!record_mark(&q, k->row.vocab, marks, to)) {
+        __syncthreads(); /* some may not have seen yet that it was valid so far */
+        if (threadIdx.x == 0) k->valid = false;
+        __syncthreads();
+        return false;
+    }
+    if (q.extra.allowed_count) mask_make(&q, p);
+    if (!marks) return true;
+    const bool near = part_number(k) <= EDIT_TOKENS;
+    if (threadIdx.x == 0) q.near = near;
+    if (!near) to.far = (uint32_t *)q.overlay + p.first;
+    if (near) record_tally(&q, to);
+    else edits_far(k, to);
+    return true;
+}
+
+/* Makes of the marks, which go to the workspace, what the reading takes as it is: tokens that are allowed and not edited. Edited ones
+ * that are not allowed are banned. Ends with a barrier. */
+template <class type> __device__ __forceinline__ void part_keep(work<type> *k, const edit_part &p) {
+    enum { OWN = EDIT_WORDS / BLOCK_THREADS };
+    edit_space &s = k->edit;
+    const uint32_t *allow = k->row.allow ? k->row.allow + p.first / 32 : nullptr;
+    uint32_t *patch = k->row.patch ? k->request.patch + p.first / GROUP * PATCH_WORDS : nullptr;
+    const int words = (int)((p.tokens + 31) / 32);
+    uint32_t allowed[OWN];
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) allowed[i] = allow ? bits_load(allow + min((int)threadIdx.x + i * BLOCK_THREADS, words - 1)) : ~0u;
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+        const int at = (int)threadIdx.x + i * BLOCK_THREADS;
+        if (at >= p.words) break;
+        const uint32_t edited = s.bits[at];
+        if (patch) {
+            uint32_t *word = patch + at / GROUP_WORDS * PATCH_WORDS + at % GROUP_WORDS;
+            __stcg(word, edited);
+            __stcg(word + GROUP_WORDS, (uint32_t)p.first + s.before[at]);
+            if (k->request.near)
+#pragma unroll 1
+                for (uint32_t out = edited & ~allowed[i]; out; out &= out - 1)
+                    s.cell[s.before[at] + __popc(edited & ((out & -out) - 1))] |= TALLY_BANNED;
+        }
+        s.bits[at] = allowed[i] & ~edited;
+    }
+    __syncthreads();
+}
+
+/* The logits of edited tokens, where they are in shared memory. Returns whether this thread has seen a NaN. */
+template <class type> __device__ __forceinline__ bool edits_evaluate(work<type> *k, const edit_part &p) {
     enum { AT_ONCE = 4 }; /* logits are waited for together */
     edit_space &s = k->edit;
-    const uint32_t total = part_number(k, p);
-    if (total > EDIT_TOKENS) return false;
-    record_tally(&k->request, to);
-    uint4 *patch = (uint4 *)(k->request.patch + p.first / 32);
-#pragma unroll 1
-    for (int i = threadIdx.x; i < p.words / 4; i += BLOCK_THREADS) __stcg(patch + i, ((const uint4 *)s.bits)[i]);
+    const uint32_t total = s.total;
+    bool nan = false;
     uint64_t best = 0;
 #pragma unroll 1
     for (uint32_t first = threadIdx.x; first < total; first += AT_ONCE * BLOCK_THREADS) {
         float x[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; ++j) {
-            const uint32_t i = min(first + j * BLOCK_THREADS, total - 1);
-            x[j] = type::one(k->row.logits + (p.first + s.at[i]) * (int64_t)type::BYTES);
+            const int32_t id = p.first + s.at[min(first + j * BLOCK_THREADS, total - 1)];
+            x[j] = type::one(k->row.logits + id * (int64_t)type::BYTES);
         }
 #pragma unroll
         for (int j = 0; j < AT_ONCE; ++j) {
@@ -398,171 +482,152 @@ template <class type> __device__ __forceinline__ bool part_edit_near(work<type> 
             if (i >= total) break;
             const uint32_t at = s.at[i];
             const int32_t id = p.first + (int32_t)at;
-            const float edited = edit_value(k, id, x[j], s.cell[i], s.bias[i]), counts = v_max(edited, MINUS_INF);
+            const float edited = edit_value(k, x[j], s.cell[i], s.bias[i]), counts = v_max(edited, MINUS_INF);
             s.cell[i] = bits_of(edited);
-            __stcg(k->request.overlay + id, edited);
-            *nan |= edited != edited;
+            __stcg(k->request.overlay + p.first + i, edited);
+            nan |= edited != edited;
             best = max(best, token_key(counts, id));
             atomicMax(s.most + at / GROUP * PIECES + edit_piece(k, p, at), order_of(counts));
         }
     }
     if (k->to.greedy) warp_best(k, best, true);
-    return true;
-}
-
-/* Checks the row's record and prepares groups [first, end). Afterwards k->valid says whether the row can be read at all. Returns
- * whether this thread has seen a NaN that the reading will not see. */
-template <class type> static __device__ __noinline__ bool part_edit(work<type> *k, int first, int end) {
-    __builtin_assume(__isShared(k));
-    row_request &q = k->request;
-    edit_part p;
-    p.first = first * GROUP;
-    p.tokens = (uint32_t)(min((int64_t)end * GROUP, k->row.vocab) - p.first);
-    p.words = (end - first) * GROUP_WORDS;
-    const edit_notes to = {p, &k->edit, nullptr, nullptr};
-    const bool marks = k->row.patch != nullptr;
-    if (!record_mark(&q, k->row.vocab, marks, to)) {
-        if (threadIdx.x == 0) k->valid = false;
-        __syncthreads();
-        return false;
-    }
-    bool nan = false;
-    if (q.extra.allowed_count) mask_make(&q, p);
-    if (marks) {
-        const bool near = part_edit_near(k, p, to, &nan);
-        if (!near) part_edit_far(k, p);
-        if (threadIdx.x == 0) q.near = near;
-    }
-    __syncthreads();
     return nan;
 }
 
 /* ---- reading a prepared part ----------------------------------------------------------------------------------- */
 
-/* A warp's loads in flight, like `flight`, of a row that is masked, or edited near. Masked and edited tokens are -inf in it, and
- * the latter count by the maxima of their pieces; what they weigh is added behind the loop (edits_weigh). */
-template <class type> struct masked_flight : flight<type> {
-    enum { EDITED = 1, GROUPS = flight<type>::GROUPS, WORDS = flight<type>::WORDS, TOKENS = LANE_TOKENS / WORDS };
-    uint32_t word[GROUPS][WORDS]; /* of the mask, with the lane's bits */
-    const uint32_t *allow;        /* the lane's word of the row's first group, or NULL */
-    work<type> *k;
-    bool edited;
-    int first; /* group of the part */
+/* A warp's loads in flight, like `flight`, of a row that is masked, or edited near: all but what part_keep has left is -inf in it.
+ * `apart`: what came is recorded, too. */
+template <class type, bool apart> struct masked_flight : flight<type> {
+    enum { APART = apart };
+    const uint32_t *keep; /* of the warp's first group */
 
-    __device__ __forceinline__ void load(int i, int ahead) {
-        const int group = this->g + (i + ahead) * BLOCK_WARPS;
-        flight<type>::load(i, ahead);
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w)
-            if (allow && this->room[w] > (i + ahead) * BLOCK_WARPS) word[i][w] = bits_load(allow + group * GROUP_WORDS + w * (GROUP_WORDS / 2));
+    __device__ __forceinline__ masked_flight(const work<type> *k, int g, int part, int end) {
+        this->start(k->row.logits, k->row.vocab, g, end);
+        keep = k->edit.bits + (this->g - part) * GROUP_WORDS;
     }
-    __device__ __forceinline__ masked_flight(work<type> *of, int g, int part, int end) : k(of), first(part) {
-        const lane_raw<type> nothing = {};
-        edited = k->row.patch != nullptr;
-        allow = k->row.allow ? k->row.allow + threadIdx.x % WARP * TOKENS / 32 : nullptr;
-        this->aim(k->row.logits, k->row.vocab, g, end);
-#pragma unroll
-        for (int i = 0; i < GROUPS; ++i) {
-            this->raw[i] = nothing;
-#pragma unroll
-            for (int w = 0; w < WORDS; ++w) word[i][w] = 0;
-            load(i, 0);
-        }
+    __device__ __forceinline__ void advance(int by = flight<type>::GROUPS) {
+        flight<type>::advance(by);
+        keep += by * BLOCK_WARPS * GROUP_WORDS;
     }
-    __device__ __forceinline__ void next(int i) { load(i, GROUPS); }
     __device__ __forceinline__ void shift() {
-#pragma unroll
-        for (int i = 1; i < GROUPS; ++i)
-#pragma unroll
-            for (int w = 0; w < WORDS; ++w) word[i - 1][w] = word[i][w];
         flight<type>::shift();
+        keep += BLOCK_WARPS * GROUP_WORDS;
     }
-    /* The i-th group, counted from the part's first. */
-    __device__ __forceinline__ int of_part(int i) const { return this->g + i * BLOCK_WARPS - first; }
     __device__ __forceinline__ void ready(int i) {
         const int lane = threadIdx.x % WARP;
-        uint32_t keep = 0;
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w) {
-            uint32_t bits = allow ? word[i][w] : ~0u;
-            if (edited) bits &= ~k->edit.bits[of_part(i) * GROUP_WORDS + lane * TOKENS / 32 + w * (GROUP_WORDS / 2)];
-            keep |= (bits >> (lane * TOKENS % 32) & ((1u << TOKENS) - 1)) << w * TOKENS;
-        }
-        raw_mask(this->raw[i], keep);
-    }
-    /* In a group that is cut short, lanes hold other pieces (piece_peak_cut). */
-    __device__ __forceinline__ float most(int i, bool cut) const {
-        const int lane = threadIdx.x % WARP;
-        const float own = raw_peak(this->raw[i]);
-        if (!edited) return own;
-        const int piece = cut ? lane / (type::BYTES / 2) % PIECES : lane / PIECE_LANES;
-        return max_or_nan(own, float_of_order(k->edit.most[of_part(i) * PIECES + piece]));
-    }
-    /* The maxima of pieces have been read: the group's takes their place. */
-    __device__ __forceinline__ void note(int i, float peak) {
-        if (!edited) return;
-        __syncwarp();
-        if (threadIdx.x % WARP == 0) k->edit.most[of_part(i) * PIECES] = bits_of(peak);
+        const uint8_t *bytes = (const uint8_t *)(keep + i * BLOCK_WARPS * GROUP_WORDS);
+        if (type::BYTES == 2) raw_mask(this->raw[i], bytes[lane]);
+        else raw_mask(this->raw[i], (bytes[lane / 2] >> lane % 2 * 4 & 15u) | (bytes[WARP / 2 + lane / 2] >> lane % 2 * 4 & 15u) << 4);
     }
 };
 
-#define WEIGHED 0xffffffffu /* in place of a group's maximum: whoever has read it has weighed its edited tokens, too */
+template <class type, bool pieces, bool weights, bool also, bool apart>
+static __device__ __noinline__ int prepared_weigh(work<type> *k, int g, int first, int end) {
+    __builtin_assume(__isShared(k));
+    const records to = k->to, shown = k->shown;
+    masked_flight<type, apart> f(k, g, first, end);
+    return groups_weigh<pieces, weights, also>(f, to, shown);
+}
 
-/* Adds what edited tokens weigh to the records of their groups, whose maxima note() has left. */
+/* For greedy rows: leaves the warp's best token. */
+template <class type> static __device__ __noinline__ int prepared_best(work<type> *k, int g, int first, int end) {
+    __builtin_assume(__isShared(k));
+    masked_flight<type, false> f(k, g, first, end);
+    return groups_best<type>(f, k) ? MET_NAN : 0;
+}
+
+/* The groups of a warp that lanes can load. Returns what groups_weigh has met. */
+template <class type> __device__ __forceinline__ int prepared_first(work<type> *k, int g, int first, int end) {
+    if (k->to.greedy) return prepared_best(k, g, first, end);
+    if (k->also) return prepared_weigh<type, true, true, true, false>(k, g, first, end);
+    if (k->apart && k->to.weights) return prepared_weigh<type, true, true, false, true>(k, g, first, end);
+    if (k->apart) return prepared_weigh<type, true, false, false, true>(k, g, first, end);
+    if (!k->to.weights) return prepared_weigh<type, true, false, false, false>(k, g, first, end);
+    if (!k->to.pieces) return prepared_weigh<type, false, true, false, false>(k, g, first, end);
+    return prepared_weigh<type, true, true, false, false>(k, g, first, end);
+}
+
+#define REDONE 0xffffffffu /* in place of a group's maximum: the group is read anew, edited tokens and all */
+
+/* Edited logits join the maxima of their groups, a thread having one of these. Leaves the maximum without them in s.most, for
+ * edits_weigh. Groups from `left` of their warp on are read anew, and so are those whose weights another maximum would make. */
+template <class type> __device__ __forceinline__ void peaks_mend(work<type> *k, int first, int end) {
+    static_assert((int)EDIT_GROUPS <= (int)BLOCK_THREADS, "a thread has one group");
+    edit_space &s = k->edit;
+    const int at = threadIdx.x, g = first + at;
+    if (g >= end) return;
+    const uint4 order = ((const uint4 *)s.most)[at];
+    const float x = float_of_order(order.x), y = float_of_order(order.y), z = float_of_order(order.z), w = float_of_order(order.w);
+    const float most = fmaxf(fmaxf(x, y), fmaxf(z, w));
+    float peak;
+    if (k->to.pieces) {
+        const float4 m = __ldcg((const float4 *)k->to.peak + g);
+        peak = fmaxf(fmaxf(m.x, m.y), fmaxf(m.z, m.w));
+        __stcg((float4 *)k->to.peak + g, make_float4(fmaxf(m.x, x), fmaxf(m.y, y), fmaxf(m.z, z), fmaxf(m.w, w)));
+    } else {
+        peak = __ldcg(k->to.peak + g);
+    }
+    s.most[at * PIECES] = g >= s.left[at % BLOCK_WARPS] || (k->to.weights && most > peak) ? REDONE : bits_of(peak);
+}
+
+/* Adds what edited tokens weigh to the records of their groups. */
 template <class type> __device__ __forceinline__ void edits_weigh(const work<type> *k, const records &to, int first) {
     const edit_space &s = k->edit;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < s.total; i += BLOCK_THREADS) {
         const uint32_t g = s.at[i] / GROUP, peak = s.most[g * PIECES];
-        if (peak == WEIGHED) continue;
+        if (peak == REDONE) continue;
         const ref f = ref_make_near(to.by, float_of(peak));
         atomicAdd((unsigned long long *)to.mass + first + g, (unsigned long long)v_round(v_weight(v_max(float_of(s.cell[i]), MINUS_INF), &f, 0)));
     }
 }
 
-template <class type, bool pieces, bool weights, bool also>
-static __device__ __noinline__ bool prepared_weigh(work<type> *k, int g, int first, int end) {
+/* Evaluates the edited tokens of a part and mends its records; the warp's groups from g on have none yet. What is evaluated can be read
+ * behind it. Returns whether this thread has seen a NaN. */
+template <class type> static __device__ __noinline__ bool part_mend(work<type> *k, const edit_part p, int g, int end) {
     __builtin_assume(__isShared(k));
-    const records to = k->to, shown = k->shown;
-    masked_flight<type> f(k, g, first, end);
-    return groups_weigh<pieces, weights, also>(f, to, shown);
-}
-
-/* For greedy rows: leaves the warp's best token. */
-template <class type> static __device__ __noinline__ bool prepared_best(work<type> *k, int g, int first, int end) {
-    __builtin_assume(__isShared(k));
-    masked_flight<type> f(k, g, first, end);
-    return groups_best<type>(f, k);
-}
-
-/* The groups of a warp that lanes can load. */
-template <class type> __device__ __forceinline__ bool prepared_first(work<type> *k, int g, int first, int end) {
-    if (k->to.greedy) return prepared_best(k, g, first, end);
-    if (k->also) return prepared_weigh<type, true, true, true>(k, g, first, end);
-    if (!k->to.weights) return prepared_weigh<type, true, false, false>(k, g, first, end);
-    if (!k->to.pieces) return prepared_weigh<type, false, true, false>(k, g, first, end);
-    return prepared_weigh<type, true, true, false>(k, g, first, end);
-}
-
-/* Reads groups [first, end) of a row that is masked, or that part_edit has prepared. Returns whether there was a NaN. */
-template <class type> static __device__ __noinline__ bool part_read_prepared(work<type> *k, int first, int end) {
-    __builtin_assume(__isShared(k));
-    const bool edited = k->row.patch != nullptr, quick = k->row.aligned && (!edited || k->request.near);
-    int g = first + (int)threadIdx.x / WARP;
-    bool nan = false;
-    if (quick) {
-        const int last = min(end, groups_loadable<type>(k->row.vocab));
-        const bool again = __any_sync(ALL_LANES, prepared_first(k, g, first, last)); /* there was a NaN */
-        if (!again && g < last) g += (last - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
-    }
-    if (g < end) nan = groups_redo<type>(k, g, end, true);
-    if (!quick || !edited || !k->to.weights) return nan;
-    __syncwarp(); /* note() has stored there */
-#pragma unroll 1
-    for (int i = g + threadIdx.x % WARP * BLOCK_WARPS; i < end; i += WARP * BLOCK_WARPS) k->edit.most[(i - first) * PIECES] = WEIGHED;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = p.first / GROUP;
+    if (lane == 0) k->edit.left[warp] = g;
+    bool nan = edits_evaluate(k, p);
     __syncthreads();
+    if (k->to.greedy) return nan;
+    peaks_mend(k, first, end);
+    __syncthreads();
+    if (!k->to.weights) return nan;
     edits_weigh(k, k->to, first);
     if (k->also) edits_weigh(k, k->shown, first);
+    const int own = first + warp + lane * BLOCK_WARPS; /* a lane has one of the warp's groups */
+    uint32_t redone = __ballot_sync(ALL_LANES, own < min(g, end) && k->edit.most[(own - first) * PIECES] == REDONE);
+    for (; redone; redone &= redone - 1) {
+        const int at = first + warp + (__ffs(redone) - 1) * BLOCK_WARPS;
+        nan |= groups_redo<type>(k, at, at + 1, true);
+    }
+    return nan;
+}
+
+/* Reads groups [first, end) of a row that is masked, or that its request edits. Returns whether this thread has seen a NaN. */
+template <class type> static __device__ __noinline__ bool part_read_prepared(work<type> *k, int first, int end) {
+    __builtin_assume(__isShared(k));
+    edit_part p;
+    p.first = first * GROUP;
+    p.tokens = (uint32_t)(min((int64_t)end * GROUP, k->row.vocab) - p.first);
+    p.words = (end - first) * GROUP_WORDS;
+    if (k->request.prepares && !part_edit(k, p)) return false;
+    const bool edited = k->row.patch != nullptr, near = edited && k->request.near;
+    int g = first + (int)threadIdx.x / WARP, raw = g;
+    bool nan = false;
+    part_keep(k, p);
+    if (k->row.aligned && (near || !edited)) {
+        const int last = min(end, groups_loadable<type>(k->row.vocab));
+        const int met = __reduce_or_sync(ALL_LANES, (uint32_t)prepared_first(k, g, first, last));
+        const int next = g < last ? g + (last - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS : g;
+        if (!(met & MET_NAN_RAW)) raw = next;
+        if (!(met & MET_NAN)) g = next;
+    }
+    if (near) nan = part_mend(k, p, g, end);
+    if (g < end) nan |= groups_redo<type>(k, g, end, true);
+    if (k->apart && raw < end) groups_raw(k, raw, end);
     return nan;
 }
 

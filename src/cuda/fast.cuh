@@ -242,14 +242,17 @@ __device__ __forceinline__ void gather_one(quick &q, float x, int32_t id) {
     q.id[slot] = id;
 }
 
+enum { GATHER_TEAMS = BLOCK_THREADS / PIECE_LANES }; /* each reads a piece */
+
 #if CUT_MORE
-/* Of a lane's tokens the edited ones that reach the bound; few lanes have any. */
-template <class type> __device__ __forceinline__ void gather_edited(work<type> *k, uint32_t place, uint32_t edited, float bound) {
+/* Notes edited tokens of a lane, eight bits for each of the pieces that it has read from the list's `at` on; few lanes have any. */
+template <class type> __device__ __forceinline__ void edits_note(quick &q, uint32_t at, uint32_t edits) {
 #pragma unroll 1
-    for (; edited; edited &= edited - 1) {
-        const int32_t id = (int32_t)(place / WARP * GROUP) + lane_token<type>(true, place % WARP, __ffs(edited) - 1);
-        const float x = __ldcg(k->row.overlay + id);
-        if (x >= bound) gather_one(k->q, x, id);
+    for (; edits; edits &= edits - 1) {
+        const int bit = __ffs(edits) - 1;
+        const uint32_t piece = q.list[at + bit / LANE_TOKENS * GATHER_TEAMS], slot = atomicAdd(&q.edits, 1u);
+        const int lane = (int)(piece % PIECES * PIECE_LANES + threadIdx.x % PIECE_LANES);
+        if (slot < EDITED) q.edited[slot] = (int32_t)(piece / PIECES * GROUP) + lane_token<type>(true, lane, bit % LANE_TOKENS);
     }
 }
 
@@ -268,63 +271,40 @@ template <class type> static __device__ __noinline__ void gather_loose(work<type
 }
 #endif
 
-/* Lists the tokens that reach the bound by reading the pieces that have any; false if they are too many. Eight lanes
- * read a piece, and several pieces before they look at them. */
-template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k, float bound) {
-    enum { TEAMS = BLOCK_THREADS / PIECE_LANES, AT_ONCE = 8 / type::BYTES };
+/* Lists the tokens of the listed pieces that reach the bound. Eight lanes read a piece, and several pieces before they look at them.
+ * `edited`: tokens that are edited are noted instead. */
+template <class type, bool edited> __device__ __forceinline__ void gather_pieces(work<type> &k, float bound) {
+    enum { TEAMS = GATHER_TEAMS, AT_ONCE = 8 / type::BYTES };
     quick &q = k.q;
-    const int whole = (int)(k.row.vocab / GROUP);
-    uint32_t has = 0;
-#pragma unroll
-    for (int i = 0; i < OWN_GROUPS; ++i) {
-        const int g = threadIdx.x + i * BLOCK_THREADS;
-        if (g >= whole) break;
-        const float4 p = q.pieces4[g];
-        has |= ((p.x >= bound) | (p.y >= bound) << 1 | (p.z >= bound) << 2 | (p.w >= bound) << 3) << (i * PIECES);
-    }
-    if (has) {
-        uint32_t slot = atomicAdd(&q.list_length, (uint32_t)__popc(has));
-        for (; has && slot < QUICK_PIECES; has &= has - 1, ++slot) {
-            const uint32_t i = (uint32_t)__ffs(has) - 1;
-            q.list[slot] = (threadIdx.x + i / PIECES * BLOCK_THREADS) * PIECES + i % PIECES;
-        }
-    }
-    __syncthreads();
     const uint32_t length = q.list_length;
-    if (length > QUICK_PIECES) return false;
-#if CUT_MORE
-    if (!k.row.aligned) {
-        gather_loose(&k, bound);
-    } else
-#endif
 #pragma unroll 1
     for (uint32_t at = threadIdx.x / PIECE_LANES; at < length; at += TEAMS * AT_ONCE) {
         lane_raw<type> raw[AT_ONCE];
         uint32_t place[AT_ONCE], chosen[AT_ONCE], count = 0; /* place: group * WARP + lane */
         const bool aligned = type::REQUESTED || k.row.aligned;
 #if CUT_MORE
-        uint32_t edited[AT_ONCE];
+        uint32_t patched[AT_ONCE], edits = 0; /* edits: eight bits of each */
 #endif
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             chosen[i] = 0;
-#if CUT_MORE
-            edited[i] = 0;
-#endif
-            if (at + i * TEAMS >= length) continue;
-            place[i] = q.list[at + i * TEAMS] * PIECE_LANES + threadIdx.x % PIECE_LANES;
+            /* Behind calls, as in kernels of requests, a load under a condition would be waited for (groups_visit). */
+            if (!type::REQUESTED && at + i * TEAMS >= length) continue;
+            place[i] = q.list[min(at + i * TEAMS, length - 1)] * PIECE_LANES + threadIdx.x % PIECE_LANES;
             raw[i] = raw_load<type>(group_at<type>(k.row, place[i] / WARP), aligned, place[i] % WARP);
-            chosen[i] = k.row.allow ? lane_bits<type>(k.row.allow, aligned, place[i] / WARP, place[i] % WARP) : 0xffu;
+            chosen[i] = k.row.allow ? lane_bits<type>(k.row.allow + place[i] / WARP * GROUP_WORDS, aligned, place[i] % WARP) : 0xffu;
 #if CUT_MORE
-            if (k.row.patch) edited[i] = lane_bits<type>(k.row.patch, aligned, place[i] / WARP, place[i] % WARP);
+            patched[i] = edited ? lane_bits<type>(k.row.patch + place[i] / WARP * PATCH_WORDS, true, place[i] % WARP) : 0;
 #endif
         }
 #if CUT_MORE
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
-            if (edited[i]) gather_edited(&k, place[i], edited[i] & chosen[i], bound);
-            chosen[i] &= ~edited[i];
+            if (at + i * TEAMS >= length) chosen[i] = 0;
+            edits |= (patched[i] & chosen[i]) << i * LANE_TOKENS;
+            chosen[i] &= ~patched[i];
         }
+        if (edited) edits_note<type>(q, at, edits);
 #endif
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
@@ -345,6 +325,52 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
                 q.id[slot] = (int32_t)(place[i] / WARP * GROUP) + lane_token<type>(aligned, place[i] % WARP, t);
             }
     }
+}
+
+#if CUT_MORE
+/* The same of an edited row. The noted tokens are looked up all at once. */
+template <class type> static __device__ __noinline__ void gather_edited(work<type> *k, float bound) {
+    __builtin_assume(__isShared(k));
+    quick &q = k->q;
+    gather_pieces<type, true>(*k, bound);
+    __syncthreads();
+    if (threadIdx.x == 0 && q.edits > EDITED) q.count = CANDIDATES + 1; /* too many */
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < q.edits && q.edits <= EDITED; i += BLOCK_THREADS) {
+        const int32_t id = q.edited[i];
+        float x;
+        if (token_edited(k->row, id, &x) && x >= bound) gather_one(q, x, id);
+    }
+}
+#endif
+
+/* Lists the tokens that reach the bound by reading the pieces that have any; false if they are too many. */
+template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k, float bound) {
+    quick &q = k.q;
+    const int whole = (int)(k.row.vocab / GROUP);
+    uint32_t has = 0;
+#pragma unroll
+    for (int i = 0; i < OWN_GROUPS; ++i) {
+        const int g = threadIdx.x + i * BLOCK_THREADS;
+        if (g >= whole) break;
+        const float4 p = q.pieces4[g];
+        has |= ((p.x >= bound) | (p.y >= bound) << 1 | (p.z >= bound) << 2 | (p.w >= bound) << 3) << (i * PIECES);
+    }
+    if (has) {
+        uint32_t slot = atomicAdd(&q.list_length, (uint32_t)__popc(has));
+        for (; has && slot < QUICK_PIECES; has &= has - 1, ++slot) {
+            const uint32_t i = (uint32_t)__ffs(has) - 1;
+            q.list[slot] = (threadIdx.x + i / PIECES * BLOCK_THREADS) * PIECES + i % PIECES;
+        }
+    }
+    __syncthreads();
+    if (q.list_length > QUICK_PIECES) return false;
+#if CUT_MORE
+    if (!k.row.aligned) gather_loose(&k, bound);
+    else if (k.row.patch) gather_edited(&k, bound);
+    else
+#endif
+        gather_pieces<type, false>(k, bound);
     if (whole < k.groups && q.peak[whole] >= bound) { /* the partial group at the end: a token each */
         const int id = whole * GROUP + (int)threadIdx.x;
         const float x = threadIdx.x < GROUP ? token_read_inline<type>(k.row, id) : MINUS_INF;
@@ -584,15 +610,45 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     return true;
 }
 
-/* The mass at the report's point, where the records in q.mass have it: as weights, or as the draw's tickets. */
-template <class type> __device__ __forceinline__ void fast_shown(work<type> &k, float best, bool weights, uint64_t mass) {
-    fast_scale s;
-    if (weights && fast_scale_make(k.to.by, best, &s)) {
-#pragma unroll 1
-        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += fast_tickets(s, k.q.peak[g], k.q.mass[g]);
-        mass = fast_sum(mass, k.q.space[1]);
+/* Fetches the records to shared memory, weights only if they are wanted. Returns the row's largest logit; *least: the smallest maximum
+ * of a group that has a token, as order_of. */
+template <class type> __device__ __forceinline__ float fast_fetch(work<type> &k, bool pieces, bool weights, uint32_t *least) {
+    quick &q = k.q;
+    float4 piece[OWN_GROUPS];
+    uint64_t mass[OWN_GROUPS];
+    uint32_t most = 0, low = 0xffffffffu;
+#pragma unroll
+    for (int i = 0; i < OWN_GROUPS; ++i) {
+        const int own = threadIdx.x + i * BLOCK_THREADS, g = type::REQUESTED ? min(own, k.groups - 1) : own; /* as in gather_pieces */
+        if (!type::REQUESTED && g >= k.groups) continue;
+        if (pieces) piece[i] = __ldcg((const float4 *)k.to.peak + g);
+        else piece[i].x = piece[i].y = piece[i].z = piece[i].w = __ldcg(k.to.peak + g);
+        if (weights) mass[i] = __ldcg(k.to.mass + g);
     }
-    if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : mass;
+#pragma unroll
+    for (int i = 0; i < OWN_GROUPS; ++i) {
+        const int g = threadIdx.x + i * BLOCK_THREADS;
+        if (g >= k.groups) break;
+        const float m = pieces_most(piece[i]);
+        q.pieces4[g] = piece[i];
+        q.peak[g] = m;
+        if (weights) q.mass[g] = mass[i];
+        most = max(most, order_of(m));
+        if (m > MINUS_INF) low = min(low, order_of(m));
+    }
+    fast_range(&low, &most, q.space[0]);
+    *least = low;
+    return float_of_order(most);
+}
+
+/* The tickets of the row as its records were weighed; 0 if those do not hold. */
+template <class type> __device__ __forceinline__ uint64_t fast_mass(work<type> &k, float best) {
+    fast_scale s;
+    uint64_t mass = 0;
+    if (!fast_scale_make(k.to.by, best, &s)) return 0;
+#pragma unroll 1
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += fast_tickets(s, k.q.peak[g], k.q.mass[g]);
+    return fast_sum(mass, k.q.space[1]);
 }
 
 /* Answers what a row is asked for that has been cut: a token's tickets are its own affair then. */
@@ -612,38 +668,16 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     const row_params &p = k.params;
     const rules &r = k.rules;
     const bool shown = type::REQUESTED && !r.row_mass && k.to.weights; /* weights are for the report */
-    uint32_t most = 0, least = 0xffffffffu;
-    {
-        float4 piece[OWN_GROUPS];
-        uint64_t weights[OWN_GROUPS];
-#pragma unroll
-        for (int i = 0; i < OWN_GROUPS; ++i) {
-            const int g = threadIdx.x + i * BLOCK_THREADS;
-            if (g < k.groups) piece[i] = __ldcg((const float4 *)k.to.peak + g);
-            if (g < k.groups && (r.row_mass || shown)) weights[i] = __ldcg(k.to.mass + g);
-        }
-        if (threadIdx.x == 0) {
-            q.count = q.list_length = 0;
-            /* Logits that change under the kernel may leave a ticket without a holder. */
-            q.token = RULE_NO_TOKEN;
-            q.kept = 0;
-            q.group = 0;
-            q.rest = q.amount[1] = 0;
-        }
-#pragma unroll
-        for (int i = 0; i < OWN_GROUPS; ++i) {
-            const int g = threadIdx.x + i * BLOCK_THREADS;
-            if (g >= k.groups) break;
-            const float m = fmaxf(fmaxf(piece[i].x, piece[i].y), fmaxf(piece[i].z, piece[i].w));
-            q.pieces4[g] = piece[i];
-            q.peak[g] = m;
-            if (r.row_mass || shown) q.mass[g] = weights[i];
-            most = max(most, order_of(m));
-            if (m > MINUS_INF) least = min(least, order_of(m));
-        }
+    if (threadIdx.x == 0) {
+        q.count = q.list_length = q.edits = 0;
+        /* Logits that change under the kernel may leave a ticket without a holder. */
+        q.token = RULE_NO_TOKEN;
+        q.kept = 0;
+        q.group = 0;
+        q.rest = q.amount[1] = 0;
     }
-    fast_range(&least, &most, q.space[0]);
-    const float best = *row_best = float_of_order(most);
+    uint32_t least;
+    const float best = *row_best = fast_fetch(k, true, r.row_mass || shown, &least);
     fast_scale s;
     if (!fast_scale_make(k.by, best, &s)) return false;
     uint64_t mass = 0;
@@ -652,11 +686,23 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g] = fast_tickets(s, q.peak[g], q.mass[g]);
         mass = fast_sum(mass, q.space[1]);
     }
-    if constexpr (type::REQUESTED) fast_shown(k, best, shown, mass);
+    if (threadIdx.x == 0) {
+        q.all = mass;
+        q.least = least;
+    }
+    if constexpr (type::REQUESTED) { /* what the report's point has, if that row has these records */
+        const uint64_t of_row = shown ? fast_mass(k, best) : mass;
+        if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : of_row;
+    }
     const bool min_p = r.min_p_first || r.min_p_last;
     const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
     float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;
     if (p.vocab > CANDIDATES && (r.top_k || (r.top_p && !r.min_p_first))) {
+        if constexpr (type::SUMS) { /* a flat row: would as many as there can be, all as heavy as the best, be about enough? */
+            if (r.row_mass && !r.top_k && k.spread > 0 &&
+                p.top_p * (float)mass > (CANDIDATES * 0x1p41f) * exp2f(one_fma(best, s.by.c, -(float)s.exponent)))
+                return false;
+        }
         uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
         if constexpr (type::REQUESTED) wanted = max(wanted, k.top_first);
         const bool by_pieces = wanted * 2 > (uint32_t)k.groups;

@@ -30,7 +30,7 @@ __device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.fl
 enum { SUM_BINS = 512 }; /* values of sums.cuh, in shared memory and in the workspace */
 
 /* What fast.cuh keeps in shared memory. */
-enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED_EACH = 384, NOTED_EACH = 28 };
+enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, EDITED = 5 * CANDIDATES, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED = 3072, MARKED = 512 };
 struct alignas(16) quick { /* read 16 bytes at a time */
     union {
         float4 pieces4[QUICK_GROUPS]; /* maxima of pieces */
@@ -38,11 +38,18 @@ struct alignas(16) quick { /* read 16 bytes at a time */
             union {
                 uint32_t valued[2][SUM_BINS]; /* sums.cuh */
                 uint32_t guess[GUESS_BINS];
-                uint32_t listed[BLOCK_WARPS * LISTED_EACH];
+                float listed_x[LISTED]; /* their logits */
                 uint64_t inside[QUICK_GROUPS];
             };
-            uint32_t parts[3][BINS];
+            union {
+                uint32_t parts[3][BINS];
+                struct { /* tokens of one bin */
+                    uint64_t few_tickets[BINS];
+                    uint32_t few_order[BINS];
+                };
+            };
         };
+        uint8_t marked[MARKED][WARP]; /* tokens to list: of each lane eight bits a group */
     };
     float peak[QUICK_GROUPS];       /* and of groups */
     uint64_t mass[QUICK_GROUPS];    /* tickets of groups, if top-p asks for them */
@@ -52,17 +59,23 @@ struct alignas(16) quick { /* read 16 bytes at a time */
         struct {
             uint32_t order[CANDIDATES]; /* candidates: their logits as integers, and ids */
             int32_t id[CANDIDATES];
-            uint32_t binned[CANDIDATES];
-            uint32_t sorted[CANDIDATES];
-            int32_t sorted_id[CANDIDATES];
-            uint64_t tickets[CANDIDATES];
+            union {
+                struct {
+                    uint32_t binned[CANDIDATES];
+                    uint32_t sorted[CANDIDATES];
+                    int32_t sorted_id[CANDIDATES];
+                    uint64_t tickets[CANDIDATES];
+                };
+                int32_t edited[EDITED]; /* ids of edited tokens that may be candidates */
+            };
         };
-        uint16_t noted[NOTED_EACH][BLOCK_THREADS]; /* wide.cuh: tokens that each lane has found */
+        uint32_t listed[LISTED]; /* wide.cuh: ids */
     };
     uint64_t space[8][BLOCK_WARPS];
     uint64_t rest, amount[2];
-    uint32_t list_length, count, low, kept;
-    uint32_t lists[BLOCK_WARPS]; /* lengths in `listed` */
+    uint64_t all;   /* tickets of the row, if top-p asks for them */
+    uint32_t least; /* order_of the smallest maximum of a group that is not empty */
+    uint32_t list_length, count, low, kept, edits; /* edits: in `edited` */
     int32_t group, token;
 };
 
@@ -70,19 +83,23 @@ struct alignas(16) quick { /* read 16 bytes at a time */
  * most EDIT_GROUPS groups then. */
 enum { EDIT_GROUPS = 256, EDIT_WORDS = EDIT_GROUPS * GROUP / 32, EDIT_TOKENS = 2800 };
 #if CUT_MORE
-struct edit_space {
-    uint32_t bits[EDIT_WORDS];   /* a bit for every token of the part: it is edited */
+struct alignas(16) edit_space { /* written 16 bytes at a time */
+    uint32_t bits[EDIT_WORDS];   /* a bit for every token of the part: it is edited; then: it is read as it is */
     uint32_t cell[EDIT_TOKENS];  /* of each that is, in order: what is known of it, then its logit */
     float bias[EDIT_TOKENS];
-    uint32_t most[EDIT_GROUPS * PIECES]; /* order_of the largest edited logit of each piece; see masked_flight::note */
+    uint32_t most[EDIT_GROUPS * PIECES]; /* order_of the largest edited logit of each piece; then see peaks_mend */
     uint16_t at[EDIT_TOKENS];    /* which token of the part it is */
     uint16_t before[EDIT_WORDS]; /* edited tokens before those of a word */
     uint32_t total;              /* edited tokens */
+    int left[BLOCK_WARPS];       /* the first group of each warp that its loop has not recorded */
 #if SAID_TAIL
     int32_t path[TAIL_MAX]; /* drafts that a history goes on with, if they do not lie in order anywhere else */
 #endif
 };
 #endif
+
+/* The maximum of a group whose pieces have these. */
+__device__ __forceinline__ float pieces_most(float4 piece) { return fmaxf(fmaxf(piece.x, piece.y), fmaxf(piece.z, piece.w)); }
 
 /* A row and the block's shared memory for it; lives there itself. */
 template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_asked<type::ASKED>, row_sums<type::SUMS> {
@@ -126,9 +143,7 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
     /* ---- records ---- */
 
     __device__ __forceinline__ float peak_far(int g) const {
-        if (!to.pieces) return __ldcg(to.peak + g);
-        float4 p = __ldcg((const float4 *)to.peak + g);
-        return fmaxf(fmaxf(p.x, p.y), fmaxf(p.z, p.w));
+        return to.pieces ? pieces_most(__ldcg((const float4 *)to.peak + g)) : __ldcg(to.peak + g);
     }
     __device__ __forceinline__ float peak_of(int g) const { return g < PEAKS_MAX ? peak_near[g] : peak_far(g); }
     __device__ __forceinline__ uint64_t mass_of(int g) const { return g < PEAKS_MAX ? mass_near[g] : __ldcg(to.mass + g); }

@@ -18,7 +18,7 @@
 #include "cut_types.h"
 #include "ptx.cuh"
 
-enum { LANE_TOKENS = GROUP / WARP, PIECES = 4, PIECE_LANES = WARP / PIECES };
+enum { LANE_TOKENS = GROUP / WARP, PIECES = 4, PIECE_LANES = WARP / PIECES, GROUP_WORDS = GROUP / 32, PATCH_WORDS = 2 * GROUP_WORDS };
 
 /* A row as the kernels see it. */
 struct device_row {
@@ -27,8 +27,9 @@ struct device_row {
     int64_t vocab;
     bool aligned; /* 16-byte loads are possible */
 #if CUT_MORE
-    const uint32_t *patch; /* or NULL; a bit set: the token's logit is in overlay (edit.cuh) */
-    const float *overlay;
+    const uint32_t *patch; /* or NULL; of each group, a bit for every token, set if it is edited, and where in overlay each of these
+                            * words' tokens begin (edit.cuh) */
+    const float *overlay;  /* the logits of edited tokens, those of a word in their order */
 #endif
 };
 
@@ -234,9 +235,8 @@ __device__ __forceinline__ uint32_t bits_load(const uint32_t *word) {
 }
 __device__ __forceinline__ bool bit_load(const uint32_t *bitmap, int64_t id) { return bits_load(bitmap + id / 32) >> (id % 32) & 1; }
 
-/* Bit j: the bitmap has the lane's j-th token of a whole group. */
-template <class type> __device__ __forceinline__ uint32_t lane_bits(const uint32_t *bitmap, bool aligned, int g, int lane) {
-    const uint32_t *words = bitmap + g * (int64_t)(GROUP / 32);
+/* Bit j: the words of a group have the lane's j-th token. */
+template <class type> __device__ __forceinline__ uint32_t lane_bits(const uint32_t *words, bool aligned, int lane) {
     if (!aligned) {
         uint32_t bits = 0;
 #pragma unroll
@@ -247,8 +247,18 @@ template <class type> __device__ __forceinline__ uint32_t lane_bits(const uint32
     return (bits_load(words + lane / 8) >> (lane % 8 * 4) & 0xfu) | (bits_load(words + 4 + lane / 8) >> (lane % 8 * 4) & 0xfu) << 4;
 }
 template <class type> __device__ __forceinline__ uint32_t lane_allow(const device_row &row, int g, int lane) {
-    return lane_bits<type>(row.allow, row.aligned, g, lane);
+    return lane_bits<type>(row.allow + g * (int64_t)GROUP_WORDS, row.aligned, lane);
 }
+#if CUT_MORE
+/* The logit of a token if it is edited; else *x stays. */
+__device__ __forceinline__ bool token_edited(const device_row &row, int64_t id, float *x) {
+    const uint32_t *word = row.patch + id / GROUP * PATCH_WORDS + id % GROUP / 32;
+    const uint32_t bits = bits_load(word), first = bits_load(word + GROUP_WORDS), own = 1u << id % 32;
+    if (!(bits & own)) return false;
+    *x = __ldcg(row.overlay + first + __popc(bits & (own - 1)));
+    return true;
+}
+#endif
 
 __device__ __forceinline__ void lane_mask(uint32_t allowed, float x[LANE_TOKENS]) {
 #pragma unroll
@@ -261,7 +271,8 @@ template <class type> __device__ __forceinline__ float token_read_inline(const d
     if (id >= row.vocab) return MINUS_INF;
     if (row.allow && !bit_load(row.allow, id)) return MINUS_INF;
 #if CUT_MORE
-    if (row.patch && bit_load(row.patch, id)) return __ldcg(row.overlay + id);
+    float edited;
+    if (row.patch && token_edited(row, id, &edited)) return edited;
 #endif
     return type::one(row.logits + id * type::BYTES);
 }
@@ -278,10 +289,9 @@ template <class type> __device__ __forceinline__ const char *group_at(const devi
 #if CUT_MORE
 /* Puts the edited ones among a lane's tokens of a whole group in their places. */
 template <class type> __device__ __forceinline__ void lane_patch(const device_row &row, int g, int lane, uint32_t patched, float x[LANE_TOKENS]) {
-    const float *overlay = row.overlay + g * (int64_t)GROUP;
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS; ++j)
-        if (patched >> j & 1) x[j] = __ldcg(overlay + lane_token<type>(row.aligned, lane, j));
+        if (patched >> j & 1) token_edited(row, g * (int64_t)GROUP + lane_token<type>(row.aligned, lane, j), x + j);
 }
 #endif
 
@@ -291,7 +301,7 @@ __device__ __forceinline__ void lane_read(const device_row &row, int g, int lane
     if (group_whole(row, g)) {
         raw_values(raw_load<type>(group_at<type>(row, g), row.aligned, lane), x);
 #if CUT_MORE
-        if (row.patch) lane_patch<type>(row, g, lane, lane_bits<type>(row.patch, row.aligned, g, lane), x);
+        if (row.patch) lane_patch<type>(row, g, lane, lane_bits<type>(row.patch + g * (int64_t)PATCH_WORDS, row.aligned, lane), x);
 #endif
         if (row.allow) lane_mask(lane_allow<type>(row, g, lane), x);
     } else {
@@ -304,23 +314,47 @@ template <class type> __device__ __forceinline__ int64_t lane_id(const device_ro
     return g * (int64_t)GROUP + lane_token<type>(row.aligned && group_whole(row, g), lane, j);
 }
 
-/* Calls visit(g, x) for groups first, first + 8, ... below `end`, all whole, of a row that is plain. Several are loaded at once, and none
- * under a condition: behind a call, the assembler does not know that lanes are together, and would wait for a load that may not happen
- * before it asks for the next. */
-template <class type, class function>
-__device__ __forceinline__ void groups_visit(const device_row &row, int first, int end, function visit) {
-    enum { AT_ONCE = 8 / type::BYTES };
-    for (int g = first; g < end; g += AT_ONCE * BLOCK_WARPS) {
-        lane_raw<type> raw[AT_ONCE];
+/* Calls visit(g, x) for groups g = pick(i), i = first, first + 8, ... below `end`, all whole, of a row that is plain. Several loads are on
+ * their way at any time, `ahead` bytes a lane, each asked for into the registers of a group that is done (flight::next does so, too).
+ * None is under a condition: behind a call, the assembler does not know that lanes are together, and would wait for a load that may not
+ * happen before it asks for the next. */
+template <class type, int ahead = 64, class choice, class function>
+__device__ __forceinline__ void groups_visit(const device_row &row, int first, int end, choice pick, function visit) {
+    enum { AT_ONCE = ahead / (LANE_TOKENS * type::BYTES) };
+    lane_raw<type> raw[AT_ONCE] = {};
+    const auto load = [&](int n, int i) {
+        const uint4 *from = (const uint4 *)group_at<type>(row, pick(min(i, end - 1))) + threadIdx.x % WARP;
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i)
-            raw[i] = raw_load<type>(group_at<type>(row, min(g + i * BLOCK_WARPS, end - 1)), true, threadIdx.x % WARP);
+        for (int w = 0; w < type::BYTES / 2; ++w) load_once_if(true, from + w * WARP, &raw[n].word[w]);
+    };
+    if (first >= end) return;
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i) {
+    for (int n = 0; n < AT_ONCE; ++n) load(n, first + n * BLOCK_WARPS);
+    for (int i = first; i < end; i += AT_ONCE * BLOCK_WARPS) {
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            const int own = i + n * BLOCK_WARPS;
             float x[LANE_TOKENS];
-            raw_values(raw[i], x);
-            if (g + i * BLOCK_WARPS < end) visit(g + i * BLOCK_WARPS, x);
+            raw_values(raw[n], x);
+            if (own < end) visit(pick(own), x);
+            load(n, own + AT_ONCE * BLOCK_WARPS);
         }
+    }
+}
+
+/* The same for groups [from, to) of any row, each by a warp. */
+template <class type, int ahead = 64, class function>
+__device__ __forceinline__ void row_visit(const device_row &row, int from, int to, function visit) {
+    int g = from + (int)threadIdx.x / WARP;
+    if (row_plain(row)) {
+        const int whole = min(to, (int)(row.vocab / GROUP));
+        groups_visit<type, ahead>(row, g, whole, [](int i) { return i; }, visit);
+        if (whole > g) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
+    }
+    for (; g < to; g += BLOCK_WARPS) {
+        float x[LANE_TOKENS];
+        lane_read<type>(row, g, threadIdx.x % WARP, x);
+        visit(g, x);
     }
 }
 

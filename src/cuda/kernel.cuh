@@ -14,7 +14,7 @@ enum { BLOCKS_PER_SM = 4 };
 
 /* What the blocks of a row tell each other beside records. */
 struct row_state {
-    uint64_t best;       /* greedy rows: token_key of the best token; others: parts that are flat and have sums */
+    uint64_t best;       /* greedy rows: token_key of the best token; others: groups in parts that are flat and have sums */
     uint32_t done;       /* groups read so far, and NAN_SEEN for each block that has seen a NaN */
 };
 enum : uint32_t { NAN_SEEN = 1u << 16 }; /* a row has fewer groups */
@@ -42,13 +42,13 @@ struct sample_args {
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
     row_state *state;   /* [rows] 0 between calls */
-    uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
-    int32_t *heads;     /* [rows, sections] */
-    int32_t sections;   /* of a row */
+    uint64_t *sums;     /* [rows, sum_parts, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
+    int32_t *heads;     /* [rows, sum_parts] */
+    int32_t sum_parts;  /* parts of a row, 0 if they leave no sums */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
-    uint32_t *mask, *patch;    /* [rows, groups * GROUP / 32] of plans with RAFFLE_PLAN_EXTRA: see edit.cuh */
+    uint32_t *mask, *patch;    /* [rows, groups * GROUP_WORDS], [rows, groups * PATCH_WORDS] of plans with RAFFLE_PLAN_EXTRA: see edit.cuh */
     float *overlay;            /* [rows, groups * GROUP] */
     raffle_report report;      /* if has_report */
     bool has_report;
@@ -104,13 +104,12 @@ __device__ __forceinline__ records records_make(const row_params &p) {
 #if CUT_MORE
 /* Shows a row the edits that its record asks for, which are, or will be, in the workspace. */
 template <class args> __device__ __forceinline__ void row_edits(const args &a, int64_t row, const raffle_extra &e, device_row *logits) {
-    const int64_t words = row * a.groups * GROUP_WORDS;
-    if (e.allowed_count) logits->allow = a.mask + words;
-    if (extra_touches(e)) logits->patch = a.patch + words;
+    if (e.allowed_count) logits->allow = a.mask + row * a.groups * GROUP_WORDS;
+    if (extra_touches(e)) logits->patch = a.patch + row * a.groups * PATCH_WORDS;
     logits->overlay = a.overlay + row * a.groups * GROUP;
 }
 
-/* Looks up what the row's request asks for; `slot` below 0: nothing. Done by one warp. part_edit checks it. */
+/* Looks up what the row's request asks for; `slot` below 0: nothing. Done by one warp. part_edit (edit.cuh) checks it. */
 template <class args>
 __device__ __forceinline__ void request_read(const args &a, const raffle_extra *extra, const slot_pool &pool, int64_t row, int64_t slot,
                                              device_row *logits, row_request *q) {
@@ -134,14 +133,13 @@ __device__ __forceinline__ void request_read(const args &a, const raffle_extra *
     if (!asks) return; /* as most do: the row is one like others */
     const raffle_extra &e = q->extra;
     const bool looks_back = extra_history_user(&e) != nullptr;
-    const int64_t words = row * a.groups * GROUP_WORDS;
     if (!looks_back) said.row_flags = 0;
     if (lane == 0) {
         q->said = said;
         q->lost = looks_back && !pool.memory;
         q->allow = logits->allow;
-        q->mask = a.mask + words;
-        q->patch = a.patch + words;
+        q->mask = a.mask + row * a.groups * GROUP_WORDS;
+        q->patch = a.patch + row * a.groups * PATCH_WORDS;
         q->overlay = a.overlay + row * a.groups * GROUP;
         q->near = false;
     }
@@ -197,7 +195,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         bool wanted = to.weights && to.pieces;
         if (wanted) {
             const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
-            wanted = p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
+            wanted = a.sum_parts && p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
             if (threadIdx.x == 0) k->spread = 0;
         }
         if (threadIdx.x == 0) k->may_sum = wanted;
@@ -336,15 +334,12 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     if (warp) edit_clear(k->edit); /* while one warp waits for what the row asks for */
 #endif
     __syncthreads();
-    bool as_it_came = k->valid, also_so = false;
+    bool as_it_came = k->valid;
 #if CUT_MORE
-    if constexpr (type::REQUESTED) {
-        as_it_came = k->valid && !k->request.prepares && !k->row.allow;
-        also_so = k->valid && k->apart;
-    }
+    if constexpr (type::REQUESTED) as_it_came = k->valid && !k->request.prepares && !k->row.allow;
 #endif
     /* Before any call: behind one, compilers no longer know that lanes are together, and loads wait in the loop. */
-    if (as_it_came || also_so) {
+    if (as_it_came) {
         nan = groups_read<type>(k, f, plain, [&] {
             const block_part p = part_make(a);
             return make_int2(p.first + (int)threadIdx.x / WARP, p.end);
@@ -354,8 +349,7 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     if constexpr (type::REQUESTED) {
         if (!as_it_came && k->valid) {
             const block_part p = part_make(a);
-            if (k->request.prepares) nan = part_edit(k, p.first, p.end);
-            if (k->valid) nan |= part_read_prepared(k, p.first, p.end);
+            nan = part_read_prepared(k, p.first, p.end);
         }
     }
 #endif
@@ -369,12 +363,13 @@ template <class type> __device__ __forceinline__ void part_look(const sample_arg
     if (threadIdx.x == 0) {
         k.part = a.part;
         k.flat = &a.state[p.row].best;
-        k.sums = a.sums + p.row * a.sections * SUM_BINS;
-        k.heads = a.heads + p.row * a.sections;
+        k.sums = a.sums + p.row * a.sum_parts * SUM_BINS;
+        k.heads = a.heads + p.row * a.sum_parts;
     }
     __syncthreads();
     part_sums(&k, p.first, p.end);
-    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, 1ull);
+    const block_part done = part_make(a);
+    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, (unsigned long long)(done.end - done.first));
 }
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */

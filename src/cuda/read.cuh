@@ -38,8 +38,8 @@ struct row_request {
     raffle_extra extra; /* of zero bytes if the call has none */
     slot_said said;     /* the history; empty if there is none */
     const uint32_t *allow; /* the caller's mask, or NULL */
-    uint32_t *mask, *patch; /* [words] */
-    float *overlay;         /* [vocab] */
+    uint32_t *mask, *patch; /* of the row */
+    float *overlay;
     bool prepares; /* the record is not all zero: there is something to check, perhaps to edit */
     bool lost;     /* it looks back, but there is no history */
     bool near;     /* the part's edits are in shared memory */
@@ -104,9 +104,9 @@ template <int wanted> struct row_sums {};
 template <> struct row_sums<1> {
     bool may_sum;   /* sums are wanted of parts that look flat */
     int32_t spread; /* above 0: the block's part does, and the rest is known; counted of any row that is weighed for filters */
-    uint64_t *flat; /* how many parts of the row do */
+    uint64_t *flat; /* groups in parts of the row that do */
     int part;       /* groups that a block reads */
-    uint64_t *sums; /* of the row's first section */
+    uint64_t *sums; /* of the row's first part */
     int32_t *heads;
 };
 template <class type> struct work;
@@ -221,12 +221,10 @@ template <class type, int groups = 8 / type::BYTES> struct flight {
         for (int w = 0; w < WORDS; ++w)
             if (room[w] <= i * BLOCK_WARPS) raw[i].word[w] = make_uint4(type::MINUS_INFS, type::MINUS_INFS, type::MINUS_INFS, type::MINUS_INFS);
     }
-    /* What edit.cuh has more to say of in its own flight: the i-th group before it is looked at; the lane's maximum of it (`cut`: it
-     * is cut short); and what became the group's. */
-    enum { EDITED = 0 };
+    /* What edit.cuh has more to say of in its own flight: whether groups are also recorded as they came; and the i-th before it is
+     * looked at otherwise. */
+    enum { APART = 0 };
     __device__ __forceinline__ void ready(int) {}
-    __device__ __forceinline__ float most(int i, bool) const { return raw_peak(raw[i]); }
-    __device__ __forceinline__ void note(int, float) {}
     __device__ __forceinline__ void advance(int by = GROUPS) {
         g += by * BLOCK_WARPS;
 #pragma unroll
@@ -248,15 +246,16 @@ template <bool pieces, bool weights, bool also> struct batch {
     split_sum sum, shown;
 
     __device__ __forceinline__ void start() { peak = MINUS_INF; }
-    /* `most` is the lane's maximum. Returns the group's, if there are weights. */
+    /* `cut`: the group is cut short. */
     template <class type>
-    __device__ __forceinline__ float add(int i, const lane_raw<type> &raw, float most, bool cut, const records &to, const records &at) {
+    __device__ __forceinline__ void add(int i, const lane_raw<type> &raw, bool cut, const records &to, const records &at) {
         const int lane = threadIdx.x % WARP;
+        const float most = raw_peak(raw);
         if (pieces) {
             const float piece = cut ? piece_peak_cut<type>(most) : piece_peak(most);
             if (lane % PIECE_LANES == i) peak = piece;
         }
-        if (!weights) return MINUS_INF;
+        if (!weights) return;
         const float top = group_peak(most);
         if (!pieces && lane == i) peak = top;
         const split_sum own = group_sum_split(raw_weigh(raw, ref_make_near(to.by, top)));
@@ -265,7 +264,6 @@ template <bool pieces, bool weights, bool also> struct batch {
             const split_sum other = group_sum_split(raw_weigh(raw, ref_make_near(at.by, top)));
             if (lane == i) shown = other;
         }
-        return top;
     }
     /* Of groups g, g + 8, ... below `end`. Returns this lane's maximum: NaN if there was one. */
     __device__ __forceinline__ float store(const records &to, const records &at, int g, int end) const {
@@ -280,42 +278,51 @@ template <bool pieces, bool weights, bool also> struct batch {
     }
 };
 
-/* The loop that most logits go through. `spread`: NULL, or where groups add how flat they are (sums.cuh). `also`: weighs each group once more, for `shown`. Returns whether there was a NaN:
- * records are then wrong, and done again by groups_redo. */
+/* What groups_weigh has met: a NaN; one in what came, of rows apart. Records are then wrong, and made again. */
+enum { MET_NAN = 1, MET_NAN_RAW = 2 };
+
+/* The loop that most logits go through. `spread`: NULL, or where groups add how flat they are (sums.cuh). `also`: weighs each group once
+ * more, for `shown`; of rows apart, `shown` has the records of groups as they came. */
 template <bool pieces, bool weights, bool also = false, class loads>
-__device__ __forceinline__ bool groups_weigh(loads &f, const records &to, const records &shown, int32_t *spread = nullptr) {
+__device__ __forceinline__ int groups_weigh(loads &f, const records &to, const records &shown, int32_t *spread = nullptr) {
     enum { GROUPS = loads::GROUPS };
     const bool any = f.g < f.end;
-    float all = MINUS_INF;
+    float all = MINUS_INF, all_raw = MINUS_INF;
     int last = GROUPS; /* groups in the last batch */
     batch<pieces, weights, also> b;
+    batch<true, true, false> raw;
     for (; f.g + (GROUPS - 1) * BLOCK_WARPS < f.whole; f.advance()) {
+        const int end = f.g + GROUPS * BLOCK_WARPS;
         b.start();
+        raw.start();
 #pragma unroll
         for (int i = 0; i < GROUPS; ++i) {
+            if (loads::APART) raw.add(i, f.raw[i], false, shown, shown);
             f.ready(i);
-            const float top = b.add(i, f.raw[i], f.most(i, false), false, to, shown);
-            if (weights) f.note(i, top);
+            b.add(i, f.raw[i], false, to, shown);
             f.next(i);
         }
-        all = max_or_nan(all, b.store(to, shown, f.g, f.g + GROUPS * BLOCK_WARPS));
+        all = max_or_nan(all, b.store(to, shown, f.g, end));
+        if (loads::APART) all_raw = max_or_nan(all_raw, raw.store(shown, shown, f.g, end));
     }
     if (f.g < f.end) { /* the last few */
         const int first = f.g;
         b.start();
+        raw.start();
         last = (f.end - f.g + BLOCK_WARPS - 1) / BLOCK_WARPS;
 #pragma unroll 1
         for (int i = 0; f.g < f.end; ++i, f.shift()) {
             const bool cut = f.g >= f.whole;
             f.trim(0);
+            if (loads::APART) raw.add(i, f.raw[0], cut, shown, shown);
             f.ready(0);
-            const float top = b.add(i, f.raw[0], f.most(0, cut), cut, to, shown);
-            if (weights) f.note(0, top);
+            b.add(i, f.raw[0], cut, to, shown);
         }
         all = max_or_nan(all, b.store(to, shown, first, f.end));
+        if (loads::APART) all_raw = max_or_nan(all_raw, raw.store(shown, shown, first, f.end));
     }
     if (spread && any && (int)threadIdx.x % WARP < last) atomicAdd(spread, (int32_t)b.sum.high - SPREAD_FLAT);
-    return all != all;
+    return (all != all ? MET_NAN : 0) | (all_raw != all_raw ? MET_NAN_RAW : 0);
 }
 
 /* Leaves a warp's best token, or the better of it and the one it left before. */
@@ -361,7 +368,7 @@ template <class type, class loads> __device__ __forceinline__ bool groups_best(l
             if (x[j] == most_kept) first = j;
         best = token_key(most_kept, g_kept * (int64_t)GROUP + lane_token<type>(true, lane, first));
     }
-    warp_best(k, best, loads::EDITED);
+    warp_best(k, best, false);
     return all != all;
 }
 
@@ -402,7 +409,7 @@ template <class type> static __device__ __noinline__ bool groups_redo(row_job *k
 }
 
 #if CUT_MORE
-/* The same for rows `apart`: records of groups as they came, for the report. */
+/* The same for rows `apart`, as they came: the records for the report. */
 template <class type> static __device__ __noinline__ void groups_raw(work<type> *k, int g, int end) {
     __builtin_assume(__isShared(k));
     device_row row = k->row;
@@ -424,12 +431,11 @@ template <class type> static __device__ __noinline__ void groups_raw(work<type> 
 
 /* The whole groups of a warp. */
 template <class type> __device__ __forceinline__ bool groups_first(row_job *k, flight<type> &f) {
-    records to = k->to;
+    const records to = k->to;
     if constexpr (type::REQUESTED) {
         const work<type> *wish = static_cast<work<type> *>(k);
         const records shown = wish->shown;
         if (wish->also) return groups_weigh<true, true, true>(f, to, shown);
-        if (wish->apart) to = shown;
     }
     if (to.greedy) return groups_best<type>(f, k);
     if (!to.weights) return groups_weigh<true, false>(f, to, to);
@@ -438,9 +444,8 @@ template <class type> __device__ __forceinline__ bool groups_first(row_job *k, f
     return groups_weigh<true, true>(f, to, to);
 }
 
-/* A block's part of a row, its warps taking turns; of a row `apart`, as it came, for the report. `f` has been started if the row is
- * `plain`; `rest` says which groups, from the warp's first to the end, if the loops below leave any. Returns whether there was a NaN
- * (not of a row `apart`: its other reading finds those that count). */
+/* A block's part of a row as it came, its warps taking turns. `f` has been started if the row is `plain`; `rest` says which groups,
+ * from the warp's first to the end, if the loops below leave any. Returns whether there was a NaN. */
 template <class type, class range> __device__ __forceinline__ bool groups_read(row_job *k, flight<type> &f, bool plain, range rest) {
     bool again = true;
     int whole = 0;
@@ -452,10 +457,6 @@ template <class type, class range> __device__ __forceinline__ bool groups_read(r
     int g = groups.x;
     if (!again && g < whole) g += (whole - g + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
     if (g >= groups.y) return false;
-    if constexpr (type::REQUESTED) {
-        work<type> *wish = static_cast<work<type> *>(k);
-        if (wish->apart) return groups_raw(wish, g, groups.y), false;
-    }
     return groups_redo<type>(k, g, groups.y, !again);
 }
 

@@ -110,43 +110,29 @@ static __device__ __noinline__ void report_only(const raffle_report &r, int64_t 
 
 /* ---- the row at its point --------------------------------------------------------------------------------- */
 
-/* Fetches the maxima to where fast.cuh looks for them. */
-template <class type> static __device__ __noinline__ void report_fetch(work<type> *k, view *v) {
+/* Fetches the records to where fast.cuh looks for them. Returns the mass of the row without filters if `weights` have it, else 0. */
+template <class type> static __device__ __noinline__ uint64_t report_fetch(work<type> *k, view *v, bool weights) {
     __builtin_assume(__isShared(k));
-    quick &q = k->q;
-    uint32_t most = order_of(MINUS_INF), least = 0xffffffffu;
+    uint32_t least;
     __syncthreads();
-#pragma unroll 1
-    for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS) {
-        const float m = k->peak_far(g);
-        if (k->to.pieces) q.pieces4[g] = __ldcg((const float4 *)k->to.peak + g);
-        q.peak[g] = m;
-        most = max(most, order_of(m));
-        if (m > MINUS_INF) least = min(least, order_of(m));
-    }
-    fast_range(&least, &most, q.space[0]);
+    const float best = fast_fetch(*k, k->to.pieces, weights, &least);
+    const uint64_t mass = weights ? fast_mass(*k, best) : 0;
     if (threadIdx.x == 0) {
-        v->best = float_of_order(most);
+        v->best = best;
         v->least = least;
     }
     __syncthreads();
+    return mass;
 }
 
-/* The mass of the row without filters. */
+/* That mass of any row, by one more reading if need be. */
 template <class type> static __device__ __noinline__ uint64_t report_mass(work<type> *k, view *v) {
     __builtin_assume(__isShared(k));
-    fast_scale s;
-    if (v->near && k->to.weights && fast_scale_make(k->to.by, v->best, &s)) {
-        uint64_t sum = 0;
-#pragma unroll 4
-        for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS) sum += fast_tickets(s, k->q.peak[g], __ldcg(k->to.mass + g));
-        return block_add(sum, &k->block);
-    }
     __syncthreads();
     k->begin();
     const weighing w = weighing_make(v->temperature, k->row_best);
     const uint64_t mass = k->weigh(&w);
-    if (v->near) report_fetch(k, v);
+    if (v->near) report_fetch(k, v, false);
     return mass;
 }
 
@@ -178,22 +164,21 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
         groups_redo<type>(k, threadIdx.x / WARP, k->groups, false);
         __syncthreads();
     }
-    if (!listed && v->near) {
-        report_fetch(k, v);
+    const bool whole = point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at); /* another mass than the draw's */
+    uint64_t mass = whole ? k->shown_mass : told.draw_tickets;
+    const bool weighs = whole && !mass;
+    if (v->near && (weighs || !listed)) {
+        const uint64_t found = report_fetch(k, v, weighs && k->to.weights);
+        if (weighs) mass = found;
     } else if (!listed) {
         k->begin();
         if (threadIdx.x == 0) v->best = k->row_best;
         __syncthreads();
     }
     if (v->best == MINUS_INF) return false;
-    uint64_t mass = told.draw_tickets;
-    if (point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at)) {
-        mass = k->shown_mass;
-        if (!mass) {
-            const bool here = v->near && k->to.weights && weights_hold(k->to.by, v->best);
-            mass = report_mass(k, v);
-            listed = listed && here; /* another reading has taken its place */
-        }
+    if (weighs && !mass) {
+        mass = report_mass(k, v);
+        listed = false; /* another reading has taken its place */
     }
     if (threadIdx.x == 0) {
         v->mass = mass;
@@ -226,15 +211,30 @@ __device__ __forceinline__ float report_log(const view *v, float x) {
 
 /* ---- the likeliest ------------------------------------------------------------------------------------------ */
 
+/* A value that n tokens reach: of n warps each has one among the groups whose maxima it has fetched (fast_range). At or below
+ * -FLT_MAX: there are not so many. */
+__device__ __forceinline__ float report_reach(const quick &q, uint32_t n) {
+    const uint32_t lane = threadIdx.x % WARP, own = lane < BLOCK_WARPS ? (uint32_t)q.space[0][lane] : 0;
+    uint32_t before = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < BLOCK_WARPS; ++i) {
+        const uint32_t other = (uint32_t)q.space[0][i];
+        before += other > own || (other == own && i < lane);
+    }
+    const uint32_t found = __ballot_sync(ALL_LANES, lane < BLOCK_WARPS && before == n - 1);
+    const uint32_t order = __shfl_sync(ALL_LANES, own, found ? __ffs(found) - 1 : 0);
+    return found && order > order_of(-FLT_MAX) ? float_of_order(order) : -FLT_MAX;
+}
+
 /* Lists the tokens from the n-th largest on, and some more: q.order, q.id. False if they are too many. */
 template <class type> static __device__ __noinline__ bool report_list(work<type> *k, view *v, uint32_t n) {
     __builtin_assume(__isShared(k));
     quick &q = k->q;
     if (!(v->best < 0x1p125f)) return false; /* a range beyond what fast_bound cuts into bins */
-    if (threadIdx.x == 0) q.count = q.list_length = 0;
+    if (threadIdx.x == 0) q.count = q.list_length = q.edits = 0;
     __syncthreads();
-    float bound = -FLT_MAX;
-    if (k->row.vocab > CANDIDATES) {
+    float bound = n <= BLOCK_WARPS ? report_reach(q, n) : -FLT_MAX;
+    if (bound == -FLT_MAX && k->row.vocab > CANDIDATES) {
         const bool by_pieces = n * 2 > (uint32_t)k->groups;
         bound = fmaxf(bound, fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k->groups * PIECES : k->groups, n,
                                         fmaxf(float_of_order(v->least), -0x1p125f), v->best));

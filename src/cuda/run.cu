@@ -9,15 +9,15 @@
 #include "kernel.cuh"
 #include "verify.cuh"
 
-cudaError_t verify_launch(verify_args *a, int dtype, const verify_device &d, cudaStream_t stream); /* verify.cu */
-cudaError_t verify_launch_requested(verify_args *a, int dtype, const verify_device &d, cudaStream_t stream); /* verify_extra.cu */
+cudaError_t verify_launch(verify_args *a, int dtype, const device_facts &gpu, cudaStream_t stream); /* verify.cu */
+cudaError_t verify_launch_requested(verify_args *a, int dtype, const device_facts &gpu, cudaStream_t stream); /* verify_extra.cu */
 cudaError_t verify_report_launch(verify_args *a, int dtype, cudaStream_t stream);                    /* verify_report.cu */
 
 /* What plan creation learns about the device. */
 struct device_state : device_facts {
     char name[64];
     sample_function kernel, requested; /* requested: of calls with extras or a report */
-    size_t sections; /* of all rows together, of the call that has most: sums.cuh */
+    size_t sum_parts; /* of all rows together, of the call that has most: sums.cuh */
 };
 
 static const char *const dtype_name[] = {"f32", "f16", "bf16"};
@@ -49,9 +49,9 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
 
 /* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
  *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same | told [rows] of raffle_verify |
- *   of plans with RAFFLE_PLAN_EXTRA: mask, patch [rows, groups * GROUP / 32] | overlay [rows, groups * GROUP] |
- *   sums [sections, SUM_BINS] u64 | heads [sections] i32 | state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
-static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, void *memory, sample_args *a, verify_args *v) {
+ *   of plans with RAFFLE_PLAN_EXTRA: mask [rows, groups * GROUP_WORDS] | patch [rows, groups * PATCH_WORDS] | overlay [rows, groups * GROUP] |
+ *   sums [sum_parts, SUM_BINS] u64 | heads [sum_parts] i32 | state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
+static size_t workspace_carve(const raffle_plan_desc *desc, size_t sum_parts, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
     const size_t shown = desc->flags & RAFFLE_PLAN_REPORT ? rows * groups : 0;
@@ -62,11 +62,11 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, voi
                                   shown * sizeof *a->shown_mass,
                                   shown * PIECES * sizeof *a->shown_peak,
                                   shown ? rows * sizeof *v->told : 0,
-                                  edited / 8,
-                                  edited / 8,
+                                  edited / GROUP * GROUP_WORDS * sizeof *a->mask,
+                                  edited / GROUP * PATCH_WORDS * sizeof *a->patch,
                                   edited * sizeof *a->overlay,
-                                  sections * SUM_BINS * sizeof *a->sums,
-                                  sections * sizeof *a->heads,
+                                  sum_parts * SUM_BINS * sizeof *a->sums,
+                                  sum_parts * sizeof *a->heads,
                                   rows * sizeof *a->state,
                                   rows * sizeof *v->law,
                                   rows * sizeof *v->tickets_t,
@@ -102,15 +102,15 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, voi
     return used;
 }
 
-/* The most sections that the rows of one call can have: how many depends on how many rows share the GPU. */
-static size_t sections_most(const raffle_plan_desc *desc, int processors) {
+/* The most parts with sums that the rows of one call can have: how many depends on how many rows share the GPU. */
+static size_t sum_parts_most(const raffle_plan_desc *desc, int processors) {
     const int32_t groups = (int32_t)((desc->vocab + GROUP - 1) / GROUP);
-    int64_t most = desc->rows_max * sections_of(groups, groups);
+    int64_t most = 0;
     if (groups > QUICK_GROUPS) return 0;
     for (int64_t rows = 1; rows <= desc->rows_max && rows <= PARTS_TRIED * processors; ++rows) {
         int32_t part;
         parts_grid(rows, groups, groups, processors, &part);
-        const int64_t of_rows = rows * sections_of(groups, part);
+        const int64_t of_rows = rows * sums_parts(groups, part);
         if (of_rows > most) most = of_rows;
     }
     return (size_t)most;
@@ -154,11 +154,11 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
     state->kernel = kernels[plan->desc.dtype];
     state->requested = sample_requested[plan->desc.dtype];
-    state->sections = plan->desc.input == RAFFLE_PROBS ? 0 : sections_most(&plan->desc, state->processors);
+    state->sum_parts = plan->desc.input == RAFFLE_PROBS ? 0 : sum_parts_most(&plan->desc, state->processors);
     sample_args unused;
     verify_args unused_too;
     plan->state = state;
-    plan->workspace_bytes = workspace_carve(&plan->desc, state->sections, NULL, &unused, &unused_too);
+    plan->workspace_bytes = workspace_carve(&plan->desc, state->sum_parts, NULL, &unused, &unused_too);
     return RAFFLE_OK;
 }
 
@@ -176,7 +176,7 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
 static void args_make(sample_args *a, const raffle_plan *plan, const call *call) {
     const raffle_params *p = &call->params;
     verify_args unused;
-    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sections, call->launch.workspace, a, &unused);
+    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sum_parts, call->launch.workspace, a, &unused);
     a->logits = (const char *)call->logits.data;
     a->rows = call->logits.rows;
     a->row_stride = call->logits.row_stride;
@@ -210,8 +210,9 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
 }
 
 static cudaError_t launch(const device_state *state, sample_function kernel, sample_args *a, cudaStream_t stream) {
-    const dim3 grid = parts_grid(a->rows, a->groups, a->extra ? EDIT_GROUPS : a->groups, state->processors, &a->part);
-    a->sections = sections_of(a->groups, a->part);
+    const bool prepares = a->extra || (a->has_report && a->allow); /* parts must fit into edit_space */
+    const dim3 grid = parts_grid(a->rows, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
+    a->sum_parts = sums_parts(a->groups, a->part);
     void *parameters[] = {a};
     return cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
 }
@@ -267,7 +268,7 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     if (!d->requests) return RAFFLE_OK;
     verify_args a = {};
     sample_args space;
-    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sections, call->target.launch.workspace, &space, &a);
+    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sum_parts, call->target.launch.workspace, &space, &a);
     a.logits = (const char *)call->target.logits.data;
     a.draft_probs = call->has_probabilities;
     a.draft_data = (const char *)(a.draft_probs ? call->draft_probabilities.data : call->has_logits ? call->draft_logits.data : NULL);
@@ -310,10 +311,9 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.has_report = v->report != NULL;
     device_guard guard(plan->desc.device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    const verify_device device = {facts_of(plan).processors, facts_of(plan).early};
     const bool requested = a.target.extra || a.draft.extra || a.has_report;
     const cudaStream_t stream = call->target.launch.stream;
-    cudaError_t code = (requested ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, device, stream);
+    cudaError_t code = (requested ? verify_launch_requested : verify_launch)(&a, plan->desc.dtype, facts_of(plan), stream);
     if (code == cudaSuccess && a.has_report) code = verify_report_launch(&a, plan->desc.dtype, stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernels", code);
 }

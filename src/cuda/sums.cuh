@@ -2,35 +2,27 @@
  * not read it all again by itself.
  *
  * A block that has read its part of such a row knows whether its groups are flat: their weights add up to many times the largest.
- * Then it looks at its part once more, section by section, and leaves the tickets of all tokens down to each of 512 values, 1/32 of a
- * power of two apart. Sums of these sums over all sections tell between which two values the threshold lies. The tokens between them
- * are listed by one reading that only compares; they show the threshold. What every section keeps is then known, so the draw finds the
- * section, and only its groups are weighed again.
+ * Then it looks at its part once more and leaves the tickets of all tokens down to each of 512 values, 1/32 of a power of two apart.
+ * Sums of these sums over all parts tell between which two values the threshold lies. The tokens between them are listed by one
+ * reading that only compares; they show the threshold. What every part keeps is then known, so the draw finds the part, and only its
+ * groups are weighed again.
  *
- * Whether a part looks flat decides only which way is taken. Where one does not, or the threshold lies lower than the sums reach,
- * wide.cuh goes its other ways. */
+ * This is for few rows, of which many blocks have a small part each. Where parts are large, blocks that look twice get into each
+ * other's way. Whether a part looks flat decides only which way is taken: where one does not, or the threshold lies lower than the sums
+ * reach, wide.cuh goes its other ways. */
 #ifndef RAFFLE_CUDA_SUMS_CUH
 #define RAFFLE_CUDA_SUMS_CUH
 
 #include "fast.cuh"
 
 enum {
-    SECTION = 128,      /* groups at most: those of a part, or a part of them */
-    SECTIONS_MAX = 256, /* of a row */
-    SUM_STEPS = 32,     /* values in a power of two */
-    SECTION_NONE = INT32_MIN
+    SUM_PART = 64,  /* groups at most of a part that leaves sums */
+    SUM_STEPS = 32, /* values in a power of two */
+    PART_NONE = INT32_MIN
 };
 
-/* ---- where sections are: for the host, too ---------------------------------------------------------------- */
-
-static __host__ __device__ __forceinline__ int sections_each(int part) { return (part + SECTION - 1) / SECTION; }
-static __host__ __device__ __forceinline__ int sections_of(int groups, int part) { return (groups + part - 1) / part * sections_each(part); }
-
-/* Groups [first, end) of the i-th section of a row; empty if its part is the last one and shorter. */
-__device__ __forceinline__ int2 section_at(int groups, int part, int i) {
-    const int each = sections_each(part), start = i / each * part, first = start + i % each * SECTION;
-    return make_int2(first, min(min(first + SECTION, start + part), groups));
-}
+/* The parts of a row that leave sums: all or none. For the host, too. */
+static __host__ __device__ __forceinline__ int sums_parts(int groups, int part) { return part <= SUM_PART ? (groups + part - 1) / part : 0; }
 
 /* ---- values ------------------------------------------------------------------------------------------------ */
 
@@ -52,52 +44,38 @@ __device__ __forceinline__ bool group_far(scale by, float best, float m) {
 
 /* ---- the second look, by the block that has read a part ---------------------------------------------------- */
 
-/* The largest exponent of groups [first, end), whose maxima go to q.peak[0 ...]. SECTION_NONE if one of them, but for empty ones, is so
+/* The largest exponent of groups [first, end), whose maxima go to q.peak[0 ...]. PART_NONE if one of them, but for empty ones, is so
  * far below that its tickets are cut, or their references are not all PLAIN. */
-template <class type> __device__ __forceinline__ int32_t section_exponent(work<type> &k, int first, int end) {
+template <class type> __device__ __forceinline__ int32_t part_exponent(work<type> &k, int first, int end) {
     quick &q = k.q;
     const scale by = k.to.by;
     const int g = first + (int)threadIdx.x;
-    float m = MINUS_INF;
-    if (g < end) {
-        const float4 piece = __ldcg((const float4 *)k.to.peak + g);
-        m = fmaxf(fmaxf(piece.x, piece.y), fmaxf(piece.z, piece.w));
-        q.peak[threadIdx.x] = m;
-    }
+    const float m = g < end ? k.peak_far(g) : MINUS_INF;
+    if (g < end) q.peak[threadIdx.x] = m;
     uint32_t most = order_of(m), unused = 0;
     fast_range(&unused, &most, q.space[0]);
     const float top = float_of_order(most);
     const int32_t exponent = ref_make_near(by, top).exponent;
     const bool any = __syncthreads_or(group_far(by, top, m) || !(top > MINUS_INF) || !weights_hold(by, top));
-    return any ? SECTION_NONE : exponent;
+    return any ? PART_NONE : exponent;
 }
 
-/* Adds a lane's tokens to the bins of their values. Tickets are added in two parts of 13 bits, of which a section's tokens make no more
+/* Adds a lane's tokens to the bins of their values. Tickets are added in two parts of 13 bits, of which a part's tokens make no more
  * than 2^29: 64-bit sums in shared memory would be a loop. */
-__device__ __forceinline__ void section_add(quick &q, const float x[LANE_TOKENS], const ref &f, uint32_t most, int left) {
+__device__ __forceinline__ void part_add(quick &q, const float x[LANE_TOKENS], const ref &f, uint32_t most, int left) {
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) {
-        const uint32_t down = most - value_of(x[j], f.c), weight = v_round(v_weight(x[j], &f, 0));
-        if (down >= SUM_BINS) continue;
-        const int right = (int)value_unit(down) - left;
+    for (int j = 0; j < LANE_TOKENS; ++j) { /* what is too low adds 0: what stands under a condition is done one behind the other */
+        const uint32_t down = most - value_of(x[j], f.c), bin = min(down, (uint32_t)SUM_BINS - 1);
+        const uint32_t weight = v_round(v_weight(down == bin ? x[j] : MINUS_INF, &f, 0));
+        const int right = (int)value_unit(bin) - left;
         const uint32_t units = right > 0 ? weight >> right : weight << -right;
-        atomicAdd(q.valued[0] + down, units & 0x1fffu);
-        atomicAdd(q.valued[1] + down, units >> 13);
+        atomicAdd(q.valued[0] + bin, units & 0x1fffu);
+        atomicAdd(q.valued[1] + bin, units >> 13);
     }
 }
 
-/* Calls visit(g, x) for groups [from, to) of a plain row, each by a warp. */
-template <class type, class function> __device__ __forceinline__ void section_visit(work<type> &k, int from, int to, function visit) {
-    const int warp = threadIdx.x / WARP, whole = min(to, (int)(k.row.vocab / GROUP));
-    groups_visit<type>(k.row, from + warp, whole, visit);
-    if (whole >= to || warp) return;
-    float x[LANE_TOKENS]; /* the row's last group is cut short */
-    lane_read<type>(k.row, whole, threadIdx.x % WARP, x);
-    visit(whole, x);
-}
-
-/* Sums over a section's bins, from the largest value down. */
-__device__ __forceinline__ void section_write(quick &q, uint64_t *to) {
+/* Sums over a part's bins, from the largest value down. */
+__device__ __forceinline__ void part_write(quick &q, uint64_t *to) {
     static_assert(SUM_BINS == 2 * BLOCK_THREADS, "two bins a thread");
     const uint32_t at = 2 * threadIdx.x;
     const uint2 low = *(const uint2 *)(q.valued[0] + at), high = *(const uint2 *)(q.valued[1] + at);
@@ -107,30 +85,25 @@ __device__ __forceinline__ void section_write(quick &q, uint64_t *to) {
     __stcg((ulonglong2 *)to + threadIdx.x, make_ulonglong2(before + one, before + one + two));
 }
 
-/* Leaves the sums of the sections of groups [first, end), which are a part; by the whole block. */
+/* Leaves the sums of groups [first, end), which are a part; by the whole block. */
 template <class type> static __device__ __noinline__ void part_sums(work<type> *shared_k, int first, int end) {
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     quick &q = k.q;
-    const int each = sections_each(k.part), part = first / k.part;
-    for (int i = 0; first + i * SECTION < end; ++i) {
-        const int from = first + i * SECTION, to = min(from + SECTION, end);
-        const int64_t at = part * each + i;
-        const int32_t exponent = section_exponent(k, from, to);
-        if (threadIdx.x == 0) __stcg(k.heads + at, exponent);
-        if (exponent == SECTION_NONE) continue;
-        for (int b = threadIdx.x; b < SUM_BINS; b += BLOCK_THREADS) q.valued[0][b] = q.valued[1][b] = 0;
-        __syncthreads();
-        const uint32_t most = value_most(exponent);
-        section_visit(k, from, to, [&](int g, const float x[LANE_TOKENS]) {
-            const float m = q.peak[g - from];
-            const ref f = ref_make_near(k.to.by, m);
-            if (m > MINUS_INF) section_add(q, x, f, most, TICKET_BITS - (exponent - f.exponent));
-        });
-        __syncthreads();
-        section_write(q, k.sums + at * SUM_BINS);
-        __syncthreads(); /* the bins are used again */
-    }
+    const int part = first / k.part;
+    const int32_t exponent = part_exponent(k, first, end);
+    if (threadIdx.x == 0) __stcg(k.heads + part, exponent);
+    if (exponent == PART_NONE) return;
+    for (int b = threadIdx.x; b < SUM_BINS; b += BLOCK_THREADS) q.valued[0][b] = q.valued[1][b] = 0;
+    __syncthreads();
+    const uint32_t most = value_most(exponent);
+    row_visit<type>(k.row, first, end, [&](int g, const float x[LANE_TOKENS]) {
+        const float m = q.peak[g - first];
+        const ref f = ref_make_near(k.to.by, m);
+        if (m > MINUS_INF) part_add(q, x, f, most, TICKET_BITS - (exponent - f.exponent));
+    });
+    __syncthreads();
+    part_write(q, k.sums + (int64_t)part * SUM_BINS);
 }
 
 #endif

@@ -31,7 +31,7 @@ struct left_item {
     int32_t before, all; /* items of the request before this one, and in all */
     uint32_t flags;
     uint64_t weight;           /* block verification: of the drafts so far; else 0 */
-    uint64_t total_t, total_s; /* what is left over, summed up */
+    uint64_t total_t, total_s; /* block verification: what is left over, summed up */
     uint64_t done;             /* groups that are summed up, of all items of the request: in the first of them */
 };
 
@@ -80,7 +80,6 @@ struct verify_args {
     int32_t part; /* kernels of requested calls: groups of a row that a block of the first kernel reads; */
     row_parts large, small; /* others: of the first rows, and of all behind them; */
     uint32_t ahead;         /* blocks of the small ones that come before the large */
-    bool alone;   /* there is no second kernel: nothing can be recovered, and offsets cannot be wrong */
     param_arrays target, draft;
     const uint64_t *seed, *position;
     const int32_t *first, *token, *parent;
@@ -93,7 +92,7 @@ struct verify_args {
     float *peak;         /* [rows, groups * PIECES] */
     uint64_t *mass;      /* [rows, groups] the second kernel: what is left over */
     row_state *state;    /* [rows] 0 between calls */
-    uint64_t *arrived;   /* [requests] groups of rows that have left their law, then REQUEST_WALKED; 0 between calls */
+    uint64_t *arrived;   /* [requests] groups of rows that have left their law, then REQUEST_WALKED if there are offsets; 0 between calls */
     law_head *head;      /* [rows] */
     row_law *law;        /* [rows] but greedy ones of the target */
     left_queue *queue;
@@ -108,12 +107,6 @@ struct verify_args {
     uint64_t *shown_mass;
     float *shown_peak;
     told_entry *told; /* [rows] */
-};
-
-/* What a launch knows of the device. */
-struct verify_device {
-    int processors;
-    bool early; /* a kernel can be launched before the one it depends on has ended */
 };
 
 /* Copies by half of the block's threads. */

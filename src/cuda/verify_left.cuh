@@ -271,9 +271,9 @@ __device__ __forceinline__ group_look group_look_at(const float *peak, const uin
     return look;
 }
 
-/* Leaves for groups [first, end) of a position, in mass of both rows, the sums of the tickets of tokens that have something left, and
- * adds them to its totals. By all threads: a lane looks at the records of one group, a warp reads those of which they do not
- * say all. */
+/* Leaves for groups [first, end) of a position, in mass of both rows, the sums of the tickets of tokens that have something left; block
+ * verification judges by them, so there they are added to the position's totals. By all threads: a lane looks at the records of one
+ * group, a warp reads those of which they do not say all. */
 template <class type, class draft> static __device__ __noinline__ void left_over(left_job *job, left_item *item, int first, int end) {
     __builtin_assume(__isShared(job));
     const left_job &k = *job;
@@ -320,6 +320,7 @@ template <class type, class draft> static __device__ __noinline__ void left_over
         total_t += left_t;
         total_s += left_s;
     }
+    if (!k.item.weight) return;
     total_t = warp_add_wide(total_t);
     total_s = warp_add_wide(total_s);
     if (lane == 0 && total_t) atomicAdd((unsigned long long *)&item->total_t, (unsigned long long)total_t);
@@ -385,14 +386,13 @@ template <bool block> __device__ __forceinline__ odds odds_of(const left_job &k)
 
 /* The token that replaces a rejected draft, where what is left over is known: the one that holds a random number of it. By all threads. */
 template <class type, class draft, bool block>
-static __device__ __noinline__ int32_t recover(left_job *job, const left_item *item) {
+static __device__ __noinline__ int32_t recover(left_job *job) {
     __builtin_assume(__isShared(job));
     left_job &k = *job;
     const odds by = odds_of<block>(k);
     const int first = (int)((int64_t)k.groups * threadIdx.x / BLOCK_THREADS);
     const int end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
     const position_pair &p = k.p;
-    const uint64_t total_t = __ldcg(&item->total_t), total_s = __ldcg(&item->total_s);
     /* The first two groups at once, which are all that most rows have for a thread. */
     const uint64_t first_t = first < end ? __ldcg(k.mass + first) : 0, first_s = first < end ? left_s(k, first) : 0;
     uint64_t t = first + 1 < end ? __ldcg(k.mass + first + 1) : 0, s = first + 1 < end ? left_s(k, first + 1) : 0;
@@ -409,7 +409,7 @@ static __device__ __noinline__ int32_t recover(left_job *job, const left_item *i
         k.rest = wide_of(0);
     }
     ulonglong2 all, lower = pair_before(t, s, k.of_warp[0], &all);
-    const wide total = odds_sum(by, total_t, total_s);
+    const wide total = odds_sum(by, all.x, all.y);
     if (wide_is_zero(total)) return k.target.token;
     wide number = wide_share(total, k.bits.high, k.bits.low), before = odds_sum(by, lower.x, lower.y);
     if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(by, t, s))) {
@@ -507,9 +507,8 @@ __device__ __forceinline__ void request_end(const verify_args &a, left_item *fir
         const wide left = odds_sum(item_odds(item, mass_p, mass_q), __ldcg(&item.total_t), __ldcg(&item.total_s));
         if (block_accepts(accept_bits(a, k->w, i - 1, i), item.weight, left, mass_p, mass_q)) length = i;
     }
-    left_item *item = first + length;
-    if (length != k->item.before) job_find<type, draft>(a, item, k);
-    const int32_t token = k->item.weight ? recover<type, draft, true>(k, item) : recover<type, draft, false>(k, item);
+    if (length != k->item.before) job_find<type, draft>(a, first + length, k);
+    const int32_t token = k->item.weight ? recover<type, draft, true>(k) : recover<type, draft, false>(k);
     if (threadIdx.x >= WARP) return;
     if (k->item.weight) emit_drafts(a, k->w, length - 1, length); /* else the walk has */
     emit_last(a, k->w, k->item.depth, token, k->item.node + 1, k->item.flags);
@@ -532,11 +531,11 @@ __device__ __forceinline__ bool groups_arrive(const verify_args &a, left_item *f
     return k->last;
 }
 
-/* Makes the counters of requests ready for the next call. Where not all rows of one arrived, because the offsets are not those of this
- * batch, says what can be said without touching a row that another takes for its own. A thread for each. */
+/* Makes the counters of requests with offsets ready for the next call. Where not all rows of one arrived, because the offsets are not
+ * those of this batch, says what can be said without touching a row that another takes for its own. A thread for each. */
 __device__ __forceinline__ void requests_check(const verify_args &a) {
     const int64_t r = blockIdx.x * (int64_t)BLOCK_THREADS + threadIdx.x;
-    if (r >= a.requests) return;
+    if (!a.first || r >= a.requests) return;
     const bool walked = __ldcg(a.arrived + r) == REQUEST_WALKED;
     a.arrived[r] = 0;
     if (walked) return;
@@ -653,22 +652,21 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
 /* Both kernels, the second on its way while the first ends, where that can be. The first knows rows as `target` and `own`, of which it
  * wants to know more; a block of it reads at most `most` groups. */
 template <class target, class own, class type, class draft>
-static cudaError_t verify_start(verify_args *a, int32_t most, const verify_device &d, cudaStream_t stream) {
+static cudaError_t verify_start(verify_args *a, int32_t most, const device_facts &gpu, cudaStream_t stream) {
     void *parameters[] = {a};
-    const dim3 grid = rows_grid(a, most, d.processors);
+    const dim3 grid = rows_grid(a, most, gpu.processors);
     const bool recovers = a->method == RAFFLE_REJECTION || a->method == RAFFLE_BLOCK;
-    a->alone = !recovers && !a->first;
     cudaError_t code = cudaLaunchKernel(verify_rows_kernel<target, own>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
-    if (code != cudaSuccess || a->alone) return code;
+    if (code != cudaSuccess || (!recovers && !a->first)) return code; /* nothing can be recovered, and offsets cannot be wrong */
     /* As many blocks as the GPU holds at once, where a token may have to be recovered; and a thread for every request. */
-    const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS, blocks = recovers ? d.processors * LEFTS_PER_SM : 1;
+    const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS, blocks = recovers ? gpu.processors * LEFTS_PER_SM : 1;
     cudaLaunchAttribute early = launch_early();
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(blocks > least ? blocks : least));
     config.blockDim = dim3(BLOCK_THREADS);
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = d.early ? 1 : 0;
+    config.numAttrs = gpu.early ? 1 : 0;
     return cudaLaunchKernelEx(&config, verify_left_kernel<type, draft>, *a);
 }
 

@@ -170,15 +170,20 @@ __device__ __forceinline__ bool seen_before(const verify_args &a, const request_
     return false;
 }
 
-__device__ __forceinline__ int accepted_sibling(const verify_args &a, const request_walk &w, int node, int depth, uint64_t mass) {
-    const uint64_t bits = accept_bits(a, w, node, depth);
+/* Whether a draft without a law is accepted, given its tickets of `mass`, and the sum of those of its siblings so far. */
+__device__ __forceinline__ bool sum_accepts(const verify_args &a, uint64_t bits, uint64_t mass, uint64_t tickets, uint64_t sum) {
     const uint64_t whole = a.threshold_sum > 0.0f ? threshold_of(a.threshold_sum, mass) : mass;
     const uint64_t enough = a.threshold_single > 0.0f ? threshold_of(a.threshold_single, mass) : UINT64_MAX;
+    return mul_high(bits, whole) < sum || tickets >= enough;
+}
+
+__device__ __forceinline__ int accepted_sibling(const verify_args &a, const request_walk &w, int node, int depth, uint64_t mass) {
+    const uint64_t bits = accept_bits(a, w, node, depth);
     uint64_t sum = 0;
     for (int i = next_child(a, w, node, 0); i >= 0; i = next_child(a, w, node, i + 1)) {
         const uint64_t t = seen_before(a, w, node, i) ? 0 : w.tickets_t[i];
         sum += t;
-        if (mul_high(bits, whole) < sum || t >= enough) return i;
+        if (sum_accepts(a, bits, mass, t, sum)) return i;
     }
     return -1;
 }
@@ -260,33 +265,20 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
     return child;
 }
 
-/* Along a tree one draft after the other; the drafts of a chain all at once, a lane each, since none is judged by another. */
-__device__ __forceinline__ walk_end walk_steps(const verify_args &a, const request_walk &w) {
-    walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false};
-    if (w.parent || w.count >= WARP) {
-        for (;; ++end.count) {
-            const int child = walk_step(a, w, end.node, end.count, &end);
-            if (child < 0) return end;
-            end.node = child;
-        }
-    }
-    const int lane = threadIdx.x % WARP;
-    const bool ends = lane <= w.count && walk_step(a, w, lane - 1, lane, &end) < 0;
-    end.count = __ffs(__ballot_sync(ALL_LANES, ends)) - 1; /* behind the last draft it ends at the latest */
-    end.node = end.count - 1;
-    end.token = __shfl_sync(ALL_LANES, end.token, end.count);
-    end.flags = __shfl_sync(ALL_LANES, end.flags, end.count);
-    end.recovered = __shfl_sync(ALL_LANES, (int)end.recovered, end.count);
-    return end;
-}
-
-__device__ __forceinline__ void walk_one_by_one(const verify_args &a, const request_walk &w) {
-    const walk_end end = walk_steps(a, w);
-    emit_drafts(a, w, end.node, end.count);
+/* The request ends behind `end.count` drafts, which are emitted; a token that must be recovered is left to the second kernel. By one warp. */
+__device__ __forceinline__ void walk_finish(const verify_args &a, const request_walk &w, const walk_end &end) {
     if (!end.recovered) return emit_last(a, w, end.count, end.token, end.node + 1, end.flags);
     left_item *to = items_take(a, 1), item = item_make(w, end.node, end.count);
     item.flags = end.flags;
     if (threadIdx.x % WARP == 0) *to = item;
+}
+
+/* One draft after the other: trees, and long chains. */
+__device__ __forceinline__ void walk_one_by_one(const verify_args &a, const request_walk &w) {
+    walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false};
+    for (int child; (child = walk_step(a, w, end.node, end.count, &end)) >= 0; ++end.count) end.node = child;
+    emit_drafts(a, w, end.node, end.count);
+    walk_finish(a, w, end);
 }
 
 /* ---- block verification --------------------------------------------------------------------------------------------- */
@@ -329,10 +321,65 @@ __device__ __forceinline__ void walk_block(const verify_args &a, const request_w
     }
 }
 
-/* ---- a greedy chain ----------------------------------------------------------------------------------------------- */
+/* ---- short chains ------------------------------------------------------------------------------------------------- */
 
-/* The whole walk of a short chain whose rows are greedy, a lane each: what walk_one_by_one does, in a fifth of the instructions. They
- * run once on a multiprocessor, and waiting for them is most of the time. By one warp. */
+/* What other blocks of this kernel have written, past the first cache. */
+__device__ __forceinline__ law_head head_fetch(const law_head *from) {
+    static_assert(sizeof(law_head) == 24, "three words");
+    law_head h;
+    const uint64_t word[3] = {__ldcg((const uint64_t *)from), __ldcg((const uint64_t *)from + 1), __ldcg((const uint64_t *)from + 2)};
+    memcpy(&h, word, sizeof h);
+    return h;
+}
+
+/* Draft `lane` of a chain in both rows. Returns false if its own row does not say how it was drawn. */
+__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c) {
+    c->t = __ldcg(w.tickets_t + lane);
+    c->s = c->mass_q = 1;
+    if (!w.draft_law) return true;
+    const law_head own = head_fetch(w.draft_law + lane);
+    c->s = __ldcg(w.tickets_s + lane);
+    c->mass_q = own.mass;
+    return own.valid && !own.empty;
+}
+
+/* The whole walk of a chain of less than 32 drafts, a lane each, since none is judged by another: what walk_one_by_one does, in a few
+ * instructions without a barrier. They run once on a multiprocessor, and waiting for them is most of the time. By one warp. */
+__device__ __forceinline__ void walk_chain(const verify_args &a, const request_walk &w) {
+    const int lane = threadIdx.x % WARP;
+    const bool own = lane <= w.count, drawn = a.method == RAFFLE_REJECTION;
+    const int32_t draft = lane < w.count ? w.token[lane] : (int32_t)RULE_NO_TOKEN;
+    const law_head law = own ? head_fetch(w.law + lane) : head_wrong();
+    chances c = {0, law.mass, 1, 1};
+    const bool judged = !drawn || lane >= w.count || lane_chances(w, lane, &c);
+    const bool there = law.valid && !law.empty && draft >= 0 && draft < a.vocab;
+    walk_end end = {lane - 1, lane, law.token, law.flags, false};
+    bool accepted = false;
+    if (draft < RULE_NO_TOKEN || draft >= a.vocab) end.flags |= RAFFLE_ROW_ARGUMENT;
+    if (there && a.method == RAFFLE_SYNTHETIC) {
+        accepted = rate_accepts(accept_bits(a, w, lane - 1, lane), a.rate);
+    } else if (there && (!drawn || law.greedy)) {
+        accepted = draft == law.token;
+    } else if (there && !judged) {
+        end.flags |= RAFFLE_ROW_DRAFT;
+    } else if (there) {
+        const uint64_t bits = accept_bits(a, w, lane - 1, lane);
+        accepted = a.draft_data ? ratio_accepts(bits, c) : sum_accepts(a, bits, law.mass, c.t, c.t);
+        end.recovered = !accepted;
+    }
+    end.count = __ffs(__ballot_sync(ALL_LANES, own && !accepted)) - 1; /* behind the last draft it ends at the latest */
+    if (lane < end.count) {
+        emit(a, w, lane, draft, lane, end.flags);
+        told_note(a, w, lane, lane, draft);
+    }
+    end.node = end.count - 1;
+    end.token = __shfl_sync(ALL_LANES, end.token, end.count);
+    end.flags = __shfl_sync(ALL_LANES, end.flags, end.count);
+    end.recovered = __shfl_sync(ALL_LANES, (int)end.recovered, end.count);
+    walk_finish(a, w, end);
+}
+
+/* The same where all target rows are greedy and have left no law: shorter still. */
 __device__ __forceinline__ void walk_greedy(const verify_args &a, const request_walk &w) {
     const int lane = threadIdx.x % WARP;
     const bool own = lane <= w.count;
@@ -340,7 +387,7 @@ __device__ __forceinline__ void walk_greedy(const verify_args &a, const request_
     const law_head law = own ? head_told(a.state + w.row_first + lane) : head_wrong();
     const uint32_t flags = law.flags | (draft < RULE_NO_TOKEN || draft >= a.vocab ? RAFFLE_ROW_ARGUMENT : 0);
     const bool accepted = law.greedy && draft >= 0 && draft == law.token;
-    const int count = __ffs(__ballot_sync(ALL_LANES, own && !accepted)) - 1; /* behind the last draft it ends at the latest */
+    const int count = __ffs(__ballot_sync(ALL_LANES, own && !accepted)) - 1;
     if (!own) return;
     if (lane < count) return emit(a, w, lane, draft, lane, flags);
     if (lane > count) return emit(a, w, lane, RULE_NO_TOKEN, -1, 0);
@@ -360,10 +407,10 @@ __device__ __forceinline__ void request_close(const verify_args &a, int64_t requ
     w.first = first;
     w.count = count;
     walk_find(a, &w);
-    if (threadIdx.x == 0) a.arrived[request] = a.alone ? 0 : REQUEST_WALKED;
-    if (greedy && !w.parent && count < WARP && a.method != RAFFLE_SYNTHETIC) {
-        if (threadIdx.x < WARP) walk_greedy(a, w);
-        return;
+    if (threadIdx.x == 0) a.arrived[request] = a.first ? REQUEST_WALKED : 0;
+    if (!w.parent && count < WARP && a.method != (greedy ? RAFFLE_SYNTHETIC : RAFFLE_BLOCK)) {
+        if (threadIdx.x >= WARP) return;
+        return greedy ? walk_greedy(a, w) : walk_chain(a, w);
     }
     __syncthreads(); /* the row that was in the stage's place is done with */
     walk_near(a, &w, greedy, stage);

@@ -28,42 +28,35 @@ __device__ __forceinline__ wide_group wide_group_make(const fast_scale &s, float
     w.by = ref_make_near(s.by, m);
     const uint32_t below = (uint32_t)s.exponent - (uint32_t)w.by.exponent;
     w.left = below < TICKET_BITS ? TICKET_BITS - below : 0;
-    w.right = below > TICKET_BITS ? below - TICKET_BITS : 0;
-    w.empty = !(m >= s.best - s.by.drop) || w.right >= 32;
+    w.right = below > TICKET_BITS ? min(below - TICKET_BITS, 31u) : 0;
+    w.empty = !(m >= s.best - s.by.drop) || below >= TICKET_BITS + 32;
     return w;
 }
 __device__ __forceinline__ uint32_t wide_weight(const wide_group &w, float x) { return v_round(v_weight(x, &w.by, 0)) >> w.right; }
-
-/* Calls visit(g, x) for every group whose maximum reaches `low`; whole warps, x[j] the processed logit of the lane's j-th
- * token. NaN stays NaN: it is above nothing and weighs nothing. */
-template <class type, class function>
-__device__ __forceinline__ void wide_visit(work<type> &k, float low, function visit) {
-    const int lane = threadIdx.x % WARP, first = threadIdx.x / WARP;
-    int g = first;
-    if (row_plain(k.row)) {
-        const int whole = (int)(k.row.vocab / GROUP);
-        groups_visit<type>(k.row, first, whole, [&](int now, const float x[LANE_TOKENS]) {
-            if (k.q.peak[now] >= low) visit(now, x);
-        });
-        if (whole > first) g += (whole - first + BLOCK_WARPS - 1) / BLOCK_WARPS * BLOCK_WARPS;
+/* Tickets of a group's tokens, y being the lane's, or -inf where a token is not wanted: what stands under a condition is done one behind
+ * the other. */
+__device__ __forceinline__ uint64_t wide_sum(const wide_group &w, const float y[LANE_TOKENS]) {
+    uint32_t weight[LANE_TOKENS];
+    uint64_t sum = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) weight[j] = v_round(v_weight(y[j], &w.by, 0));
+    if (w.right) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) weight[j] >>= w.right;
     }
-    for (; g < k.groups; g += BLOCK_WARPS) {
-        if (!(k.q.peak[g] >= low)) continue;
-        float x[LANE_TOKENS];
-        lane_read<type>(k.row, g, lane, x);
-        visit(g, x);
-    }
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) sum += weight[j];
+    sum = group_sum(sum) << w.left;
+    return w.empty ? 0 : sum;
 }
 
-/* The draw, where q.mass holds what every group keeps, `total` in all: tokens >= threshold. Leaves q.token. */
+/* The draw: q.mass holds what groups [from, to) keep, tokens >= threshold, and one of them has the ticket. Leaves q.token. */
 template <class type>
-__device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale &s, float threshold, uint64_t total) {
+__device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale &s, float threshold, int from, int to, uint64_t ticket) {
     quick &q = k.q;
-    if (threadIdx.x == 0) k.tell(threshold, total, 0);
-    const uint64_t ticket = mul_high(k.bits, total);
-    const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
+    const int per = (to - from + BLOCK_THREADS - 1) / BLOCK_THREADS, first = from + (int)threadIdx.x * per;
     uint64_t own = 0, unused;
-    for (int g = first; g < min(first + per, k.groups); ++g) own += q.mass[g];
+    for (int g = first; g < min(first + per, to); ++g) own += q.mass[g];
     uint64_t before = fast_before(own, q.space[4], &unused);
     if (ticket >= before && ticket - before < own) {
         uint64_t left = ticket - before;
@@ -82,23 +75,25 @@ __device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale &s, fl
     __syncthreads();
 }
 
-/* Adds up what every group has at or above `low` into q.mass; returns the sum. */
+/* Leaves what each of groups [from, to) has at or above `low` in q.mass. */
+template <class type> __device__ __forceinline__ void wide_weigh(work<type> &k, const fast_scale &s, float low, int from, int to) {
+    quick &q = k.q;
+    row_visit<type>(k.row, from, to, [&](int g, const float x[LANE_TOKENS]) {
+        float y[LANE_TOKENS];
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) y[j] = x[j] >= low ? x[j] : MINUS_INF;
+        const uint64_t sum = wide_sum(wide_group_make(s, q.peak[g]), y);
+        if (threadIdx.x % WARP == 0) q.mass[g] = sum;
+    });
+}
+
+/* The same for all; returns the sum. */
 template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &k, const fast_scale &s, float low) {
     quick &q = k.q;
     uint64_t own = 0;
-    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
+    wide_weigh(k, s, low, 0, k.groups);
     __syncthreads();
-    wide_visit(k, low, [&](int g, const float x[LANE_TOKENS]) {
-        const wide_group w = wide_group_make(s, q.peak[g]);
-        if (w.empty) return;
-        uint64_t sum = 0;
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) sum += x[j] >= low ? wide_weight(w, x[j]) : 0;
-        sum = group_sum(sum) << w.left;
-        if (threadIdx.x % WARP) return;
-        q.mass[g] = sum;
-        own += sum;
-    });
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) own += q.mass[g];
     return fast_sum(own, q.space[6]);
 }
 
@@ -135,10 +130,11 @@ __device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scal
     return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
 }
 
-/* Picks `wanted` groups into q.list, each as often as its share of the tickets asks for. */
+/* Picks `wanted` groups into q.list, each as often as its share of the tickets asks for; the one before where the last is cut short. */
 template <class type> __device__ __forceinline__ void wide_sample(work<type> &k, uint64_t mass, int wanted) {
     quick &q = k.q;
     const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
+    const int whole = max(1, (int)(k.row.vocab / GROUP));
     const double scale = (double)wanted / (double)mass;
     uint64_t own = 0, unused;
     for (int g = first; g < min(first + per, k.groups); ++g) own += q.mass[g];
@@ -146,12 +142,13 @@ template <class type> __device__ __forceinline__ void wide_sample(work<type> &k,
     int at = min(wanted, (int)((double)before * scale + 0.5));
     for (int g = first; g < min(first + per, k.groups); ++g) {
         before += q.mass[g];
-        for (const int end = min(wanted, (int)((double)before * scale + 0.5)); at < end; ++at) q.list[at] = (uint32_t)g;
+        for (const int end = min(wanted, (int)((double)before * scale + 0.5)); at < end; ++at) q.list[at] = (uint32_t)min(g, whole - 1);
     }
     __syncthreads();
 }
 
-/* Spreads the picked groups' units over bins of the values (low, high]. Returns how many units are above, and in the bins. */
+/* Spreads the picked groups' units over bins of the values (low, high]. Returns how many units are above, and in the bins. Weights
+ * are approximate here. */
 template <class type>
 __device__ __forceinline__ uint2 wide_spread(work<type> &k, const fast_scale &s, int groups, float low, float high, float width) {
     quick &q = k.q;
@@ -159,19 +156,26 @@ __device__ __forceinline__ uint2 wide_spread(work<type> &k, const fast_scale &s,
     uint32_t above = 0, inside = 0;
     for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS) q.guess[i] = 0;
     __syncthreads();
-#pragma unroll 1
-    for (int i = threadIdx.x / WARP; i < groups; i += BLOCK_WARPS) {
-        const int g = (int)q.list[i];
-        const wide_group w = wide_group_make(s, q.peak[g]);
-        const float unit = __fdividef((float)((1 << 30) / groups), (float)q.mass[g]) * (float)(1 << w.left);
-        float x[LANE_TOKENS];
-        lane_read<type>(k.row, g, threadIdx.x % WARP, x);
+    const auto spread = [&](int g, const float x[LANE_TOKENS]) {
+        const float mass = (float)q.mass[g], all = (float)((1 << 30) / groups) * 0x1p41f; /* tickets of 2^exponent are 2^41 */
+        const float unit = mass > 0.0f ? __fdividef(all, mass) : 0.0f;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            if (!(x[j] > low)) continue;
-            const uint32_t share = (uint32_t)((float)wide_weight(w, x[j]) * unit);
-            if (x[j] > high) above += share;
-            else inside += share, atomicAdd(q.guess + min(GUESS_BINS - 1, (int)((x[j] - low) * scale)), share);
+            const float y = fminf(fmaxf(x[j], low), high), power = one_fma(x[j], s.by.c, -(float)s.exponent);
+            const uint32_t share = (uint32_t)(exp2f(x[j] > low ? power : MINUS_INF) * unit), here = x[j] > high ? 0 : share;
+            above += share - here;
+            inside += here;
+            atomicAdd(q.guess + min(GUESS_BINS - 1, (int)((y - low) * scale)), here);
+        }
+    };
+    const auto picked = [&](int i) { return (int)q.list[i]; };
+    if (row_plain(k.row) && group_whole(k.row, 0)) {
+        groups_visit<type>(k.row, threadIdx.x / WARP, groups, picked, spread);
+    } else {
+        for (int i = threadIdx.x / WARP; i < groups; i += BLOCK_WARPS) {
+            float x[LANE_TOKENS];
+            lane_read<type>(k.row, picked(i), threadIdx.x % WARP, x);
+            spread(picked(i), x);
         }
     }
     const uint64_t sum = fast_sum((uint64_t)above << 32 | inside, q.space[3]); /* a barrier, too */
@@ -219,7 +223,7 @@ __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, u
         const float of_bins = (float)q.guess[max(bin - 1, 0)] + (float)q.guess[bin] + (float)q.guess[min(bin + 1, GUESS_BINS - 1)];
         const float each = exp2f(guess->middle * s.by.c - (float)s.exponent + (float)(WEIGHT_BITS + TICKET_BITS) + 0.5f);
         const float tokens = __fdividef(of_bins, (float)total) * __fdividef((float)mass, each);
-        guess->half = fminf(__fdividef(0.4f * BLOCK_WARPS * LISTED_EACH * 3.0f * width, tokens), 16.0f * width);
+        guess->half = fminf(__fdividef(0.4f * LISTED * 3.0f * width, tokens), 16.0f * width);
         __syncthreads(); /* the bins are used again */
         if (guess->half >= ALIKE * width || round == ROUNDS - 1) return true;
         high = fminf(high, low + width * (float)(bin + 2));
@@ -227,63 +231,84 @@ __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, u
     }
 }
 
-/* Appends tokens of a group to the warp's list, `inside` saying which of the lane's; lists of each warp's own need no atomics. */
-template <class type> __device__ __forceinline__ void wide_note(work<type> &k, int g, uint32_t inside, uint32_t *listed) {
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    for (uint32_t some = __ballot_sync(ALL_LANES, inside); some; some = __ballot_sync(ALL_LANES, inside)) {
-        const uint32_t slot = *listed + (uint32_t)__popc(some & ((1u << lane) - 1));
-        if (inside && slot < LISTED_EACH)
-            k.q.listed[warp * LISTED_EACH + slot] = (uint32_t)lane_id<type>(k.row, g, lane, __ffs(inside) - 1);
-        inside &= inside - 1;
-        *listed += (uint32_t)__popc(some);
+/* Lists the marks of groups [from, from + MARKED) from the `count`-th place on, as far as there is room. A thread has four times
+ * those of half a group, and takes one mark a turn. Returns how many are listed then. */
+template <class type> __device__ __forceinline__ uint32_t wide_unmark(work<type> &k, int from, uint32_t count) {
+    enum { OWN = MARKED * WARP / BLOCK_THREADS / 16 };
+    quick &q = k.q;
+    const int halves = 2 * min((int)MARKED, k.groups - from);
+    uint32_t own = 0, words = 0; /* marks, and a bit for each word that has any */
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+        const int half = (int)threadIdx.x + i * BLOCK_THREADS;
+        uint4 some = ((const uint4 *)q.marked)[min(half, halves - 1)];
+        if (half >= halves) some = make_uint4(0, 0, 0, 0);
+        own += (uint32_t)(__popc(some.x) + __popc(some.y) + __popc(some.z) + __popc(some.w));
+        words |= (uint32_t)((some.x != 0) | (some.y != 0) << 1 | (some.z != 0) << 2 | (some.w != 0) << 3) << 4 * i;
     }
+    uint64_t total;
+    uint32_t slot = count + (uint32_t)fast_before(own, q.space[2], &total), left = 0, first = 0;
+#pragma unroll 1
+    for (const uint32_t end = slot + own; slot < end; ++slot, left &= left - 1) {
+        if (!left) {
+            const uint32_t word = (uint32_t)__ffs(words) - 1, at = (threadIdx.x + word / 4 * BLOCK_THREADS) * 4 + word % 4;
+            words &= words - 1;
+            left = ((const uint32_t *)q.marked)[at];
+            first = (uint32_t)from * GROUP + at * 32;
+        }
+        if (slot < LISTED) q.listed[slot] = first + (uint32_t)__ffs(left) - 1;
+    }
+    return count + (uint32_t)total;
 }
 
-/* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed, where each
- * warp has a part of its own, [LISTED_EACH] ids; q.lists tells how many, or more. Returns the tickets above. */
-template <class type> __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window) {
+/* Lists the tokens that inside(g, x) names of each group: bits, one for each of the lane's. They are marked while the row is read, and
+ * listed later: nothing waits in that loop. Returns how many there are; no more than LISTED are in q.listed, as (256 x group + 8 x lane +
+ * which of the lane's). */
+template <int ahead, class type, class function> __device__ __forceinline__ uint32_t wide_mark(work<type> &k, function inside) {
     quick &q = k.q;
-    const int lane = threadIdx.x % WARP;
+    uint32_t count = 0;
+#pragma unroll 1
+    for (int from = 0; from < k.groups; from += MARKED) {
+        row_visit<type, ahead>(k.row, from, min(from + MARKED, k.groups), [&](int g, const float x[LANE_TOKENS]) {
+            q.marked[g - from][threadIdx.x % WARP] = (uint8_t)inside(g, x);
+        });
+        __syncthreads();
+        count = wide_unmark(k, from, count);
+        __syncthreads();
+    }
+    return count;
+}
+
+/* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed. Returns the
+ * tickets above. */
+template <class type>
+__device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window, uint32_t *count) {
+    quick &q = k.q;
     uint64_t above = 0;
-    uint32_t listed = 0; /* by the warp */
-    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
-    __syncthreads();
-    wide_visit(k, window.low, [&](int g, const float x[LANE_TOKENS]) {
+    *count = wide_mark<64>(k, [&](int g, const float x[LANE_TOKENS]) {
         const wide_group w = wide_group_make(s, q.peak[g]);
-        if (w.empty) return;
-        uint32_t inside = 0, weight[LANE_TOKENS];
-        uint64_t sum = 0;
+        uint32_t inside = 0;
+        float y[LANE_TOKENS];
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            const bool over = x[j] > window.high;
-            float y = over ? x[j] : w.by.low; /* which weighs nothing */
-            if (!over && x[j] > window.low) inside |= 1u << j;
-            v_weights_of(&y, 1, w.by.c, w.by.c_low, w.by.magic, 1.0f, 0);
-            weight[j] = v_round(y);
+            y[j] = x[j] > window.high ? x[j] : MINUS_INF;
+            if (x[j] > window.low && !(x[j] > window.high)) inside |= 1u << j;
         }
-        if (w.right) {
-#pragma unroll
-            for (int j = 0; j < LANE_TOKENS; ++j) weight[j] >>= w.right;
-        }
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) sum += weight[j];
-        sum = group_sum(sum) << w.left;
-        if (lane == 0) {
+        const uint64_t sum = wide_sum(w, y);
+        if (threadIdx.x % WARP == 0) {
             q.mass[g] = sum;
             above += sum;
         }
-        wide_note(k, g, inside, &listed);
+        return w.empty ? 0 : inside;
     });
-    if (lane == 0) q.lists[threadIdx.x / WARP] = listed;
     return fast_sum(above, q.space[6]);
 }
 
-/* Whether the lists of all warps had room. */
-__device__ __forceinline__ bool wide_listed(const quick &q) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < BLOCK_WARPS; ++i) most = max(most, q.lists[i]);
-    return most <= LISTED_EACH;
+/* Adds to a group's tickets in shared memory, where a 64-bit sum would be a loop. Each carry is seen by the one who made it. */
+__device__ __forceinline__ void mass_add(uint64_t *mass, uint64_t more) {
+    uint32_t *const half = (uint32_t *)mass, low = (uint32_t)more;
+    const uint32_t carry = atomicAdd(half, low) > ~low;
+    atomicAdd(half + 1, (uint32_t)(more >> 32) + carry);
 }
 
 /* Adds tickets to a bin. 64-bit sums in shared memory are a loop, and a carry would have to be waited for, so they are
@@ -320,9 +345,9 @@ __device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale &s, con
     if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
     __syncthreads();
     uint64_t above = 0;
-    wide_visit(k, window.low, [&](int g, const float x[LANE_TOKENS]) {
+    row_visit<type>(k.row, 0, k.groups, [&](int g, const float x[LANE_TOKENS]) {
         const wide_group w = wide_group_make(s, q.peak[g]);
-        if (w.empty) return;
+        if (w.empty || !(q.peak[g] >= window.low)) return;
         uint64_t sum = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
@@ -345,9 +370,9 @@ template <class type> __device__ __forceinline__ void wide_split(work<type> &k, 
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = q.inside[g] = 0;
     if (threadIdx.x == 0) q.count = 0;
     __syncthreads();
-    wide_visit(k, window.low, [&](int g, const float x[LANE_TOKENS]) {
+    row_visit<type>(k.row, 0, k.groups, [&](int g, const float x[LANE_TOKENS]) {
         const wide_group w = wide_group_make(s, q.peak[g]);
-        if (w.empty) return;
+        if (w.empty || !(q.peak[g] >= window.low)) return;
         uint64_t sum = 0, inside = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
@@ -397,38 +422,64 @@ __device__ __forceinline__ float wide_threshold(quick &q, uint32_t count, uint32
     return float_of_order(q.low);
 }
 
-/* Calls visit(id, x) for the listed tokens; a warp's lanes take those that it has listed. Of a plain row several are loaded at once,
- * without conditions, so that one does not wait for the other. */
-template <class type, class function> __device__ __forceinline__ void wide_listed_visit(work<type> &k, function visit) {
+/* Loads the listed tokens and adds their tickets to the window's bins. Several are loaded at once, without conditions, so that one
+ * does not wait for the other. */
+template <class type>
+__device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale &s, const wide_window window, uint32_t count) {
     enum { AT_ONCE = 4 };
-    const int count = (int)k.q.lists[threadIdx.x / WARP];
-    const uint32_t *const ids = k.q.listed + threadIdx.x / WARP * LISTED_EACH;
+    quick &q = k.q;
     const bool plain = row_plain(k.row);
 #pragma unroll 1
-    for (int i = threadIdx.x % WARP; i < count; i += AT_ONCE * WARP) {
-        uint32_t id[AT_ONCE];
+    for (uint32_t i = threadIdx.x; i < count; i += AT_ONCE * BLOCK_THREADS) {
+        uint32_t place[AT_ONCE];
         float x[AT_ONCE];
+        uint64_t held[AT_ONCE];
 #pragma unroll
         for (int n = 0; n < AT_ONCE; ++n) {
-            id[n] = ids[min(i + n * WARP, count - 1)];
-            x[n] = plain ? type::one(k.row.logits + (int64_t)id[n] * type::BYTES) : token_read_inline<type>(k.row, id[n]);
+            place[n] = q.listed[min(i + n * BLOCK_THREADS, count - 1)];
+            const int g = (int)(place[n] / GROUP), lane = (int)(place[n] / LANE_TOKENS % WARP);
+            const int64_t id = lane_id<type>(k.row, g, lane, (int)(place[n] % LANE_TOKENS));
+            x[n] = plain ? type::one(k.row.logits + id * type::BYTES) : token_read_inline<type>(k.row, id);
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            if (i + n * BLOCK_THREADS < count) q.listed_x[i + n * BLOCK_THREADS] = x[n];
+            else x[n] = MINUS_INF;
+            held[n] = wide_tickets(q, s, (int)(place[n] / GROUP), x[n]);
         }
 #pragma unroll
         for (int n = 0; n < AT_ONCE; ++n)
-            if (i + n * WARP < count) visit(id[n], x[n]);
+            if (held[n]) wide_add(q, window.bin(x[n]), held[n]);
     }
+}
+
+/* The threshold among `count` tokens of one bin, above which are `above` tickets: the first down to which there are as many as the
+ * target. Each thread adds up what its own value reaches. */
+__device__ __forceinline__ uint32_t wide_threshold_few(quick &q, uint32_t count, uint64_t above, uint64_t target) {
+    const uint32_t own = threadIdx.x < count ? q.few_order[threadIdx.x] : 0;
+    uint64_t larger = above, equal = 0;
+#pragma unroll 4
+    for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t other = q.few_order[i];
+        const uint64_t held = q.few_tickets[i];
+        larger += other > own ? held : 0;
+        equal += other == own ? held : 0;
+    }
+    if (threadIdx.x < count && larger < target && larger + equal >= target) q.low = own;
+    __syncthreads();
+    return q.low;
 }
 
 /* Finds the threshold among the listed tokens and adds what stays of them to q.mass; gives the mass of all that stays. False
  * if it is not among them, with where to look instead: NaN if that is not known. */
 template <class type>
-__device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, const wide_window window, uint64_t above, uint64_t target,
-                                          float *threshold, uint64_t *total) {
+__device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, const wide_window window, uint32_t listed, uint64_t above,
+                                          uint64_t target, float *threshold, uint64_t *total) {
     quick &q = k.q;
     if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
     if (threadIdx.x == 0) q.count = 0;
     __syncthreads();
-    wide_listed_visit(k, [&](uint32_t id, float x) { wide_add(q, window.bin(x), wide_tickets(q, s, (int)(id / GROUP), x)); });
+    wide_listed_add(k, s, window, listed);
     __syncthreads();
     int bin;
     uint64_t above_bin, inside;
@@ -439,29 +490,33 @@ __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, co
         return false;
     }
     uint32_t least = 0xffffffffu, most = 0;
-    wide_listed_visit(k, [&](uint32_t id, float x) {
-        if (window.bin(x) != bin) return;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < listed; i += BLOCK_THREADS) {
+        const float x = q.listed_x[i];
+        if (window.bin(x) != bin) continue;
         least = min(least, order_of(x));
         most = max(most, order_of(x));
         const uint32_t slot = atomicAdd(&q.count, 1u);
-        if (slot >= CANDIDATES) return;
-        q.order[slot] = order_of(x);
-        q.id[slot] = (int32_t)id;
-    });
+        if (slot >= BINS) continue;
+        q.few_order[slot] = order_of(x);
+        q.few_tickets[slot] = wide_tickets(q, s, (int)(q.listed[i] / GROUP), x);
+    }
     fast_range(&least, &most, q.space[6]);
     const uint32_t count = q.count;
-    if (least != most && count > CANDIDATES) {
+    if (least != most && count > BINS) {
         *threshold = __int_as_float(0x7fffffff);
         return false;
     }
-    const float low = wide_threshold(q, count, least, most, s, above_bin, target);
+    const float low = float_of_order(least == most ? least : wide_threshold_few(q, count, above_bin, target));
     uint64_t kept = 0;
-    wide_listed_visit(k, [&](uint32_t id, float x) {
-        if (!(x >= low)) return;
-        const uint64_t held = wide_tickets(q, s, (int)(id / GROUP), x);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < listed; i += BLOCK_THREADS) {
+        if (!(q.listed_x[i] >= low)) continue;
+        const int g = (int)(q.listed[i] / GROUP);
+        const uint64_t held = wide_tickets(q, s, g, q.listed_x[i]);
         kept += held;
-        atomicAdd((unsigned long long *)q.mass + id / GROUP, (unsigned long long)held);
-    });
+        mass_add(q.mass + g, held);
+    }
     *threshold = low;
     *total = above + fast_sum(kept, q.space[3]);
     return true;
@@ -487,7 +542,7 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
     for (uint32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) {
         if (q.sorted[i] < order_of(*threshold)) continue;
         own += q.tickets[i];
-        atomicAdd((unsigned long long *)q.mass + q.sorted_id[i] / GROUP, (unsigned long long)q.tickets[i]);
+        mass_add(q.mass + q.sorted_id[i] / GROUP, q.tickets[i]);
     }
     *total = above + fast_sum(own, q.space[3]);
     return true;
@@ -495,193 +550,166 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
 
 /* ---- top-p, by sums that the row's blocks have left (sums.cuh) ---------------------------------------- */
 
-/* The tickets of the i-th section's tokens down to `down` values below the row's largest. q.list holds how far the section is below. */
-template <class type> __device__ __forceinline__ uint64_t section_sum(const work<type> &k, int i, int down) {
+/* The tickets of the i-th part's tokens down to `down` values below the row's largest. q.list holds how far the part is below. */
+template <class type> __device__ __forceinline__ uint64_t part_sum(const work<type> &k, int i, int down) {
     const int below = (int)k.q.list[i], own = down - below * SUM_STEPS;
     const uint64_t sum = __ldcg(k.sums + (int64_t)i * SUM_BINS + max(own, 0)) >> min(below, 63);
     return own < 0 ? 0 : sum;
 }
 
-/* Whether all sections have sums, and all groups' tickets are whole; how far each section is below goes to q.list. */
-template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int sections) {
-    quick &q = k.q;
-    bool none = sections > SECTIONS_MAX;
-    if (!none && (int)threadIdx.x < sections) {
-        const int2 groups = section_at(k.groups, k.part, (int)threadIdx.x);
-        const int32_t exponent = groups.x < groups.y ? __ldcg(k.heads + threadIdx.x) : SECTION_NONE;
-        none = groups.x < groups.y && exponent == SECTION_NONE;
-        q.list[threadIdx.x] = groups.x < groups.y ? (uint32_t)(s.exponent - exponent) : SUM_BINS; /* no sum reaches so far */
+/* Whether all parts have sums, and all groups' tickets are whole; how far each part is below goes to q.list. */
+template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int parts) {
+    bool none = group_far(s.by, s.best, float_of_order(k.q.least));
+    for (int i = threadIdx.x; i < parts; i += BLOCK_THREADS) {
+        const int32_t exponent = __ldcg(k.heads + i);
+        none |= exponent == PART_NONE;
+        k.q.list[i] = (uint32_t)(s.exponent - exponent);
     }
-    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS)
-        none |= group_far(s.by, s.best, q.peak[g]);
+    none |= __ldcg(k.flat) != (uint64_t)k.groups;
     return !__syncthreads_or(none);
 }
 
-/* The first of `count` values, `step` apart, down to which the sums of all sections reach the target: -1 if none does. Sums go
- * to q.tickets. */
-template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int sections, int first, int step, int count, uint64_t target) {
+/* The first of `count` values, `step` apart, down to which the sums of all parts reach the target: -1 if none does. Sums go to
+ * q.tickets. */
+template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int parts, int first, int step, int count, uint64_t target) {
     enum { AT_ONCE = 8 };
     quick &q = k.q;
-    const int lanes = BLOCK_THREADS / count, own = (int)threadIdx.x / lanes;
+    const int lanes = BLOCK_THREADS / count, own = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % WARP;
     uint64_t sum = 0;
-    for (int i = (int)threadIdx.x % lanes; i < sections; i += AT_ONCE * lanes) {
+    for (int i = (int)threadIdx.x % lanes; i < parts; i += AT_ONCE * lanes) {
         uint64_t some[AT_ONCE];
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) some[n] = section_sum(k, min(i + n * lanes, sections - 1), first + own * step);
+        for (int n = 0; n < AT_ONCE; ++n) some[n] = part_sum(k, min(i + n * lanes, parts - 1), first + own * step);
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) sum += i + n * lanes < sections ? some[n] : 0;
+        for (int n = 0; n < AT_ONCE; ++n) sum += i + n * lanes < parts ? some[n] : 0;
     }
     for (int by = lanes / 2; by; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
     if (threadIdx.x % lanes == 0) q.tickets[own] = sum;
     __syncthreads();
-    int at = 0;
-    while (at < count && q.tickets[at] < target) ++at;
-    return at < count ? at : -1;
+    return __ffs(__ballot_sync(ALL_LANES, lane < count && q.tickets[lane] >= target)) - 1;
 }
 
-/* Lists the tokens of one value. Each lane notes its own, as (the warp's how-manieth group, which of the lane's tokens): no lane waits for
- * another. Then lanes bring them together. */
-template <class type> __device__ __forceinline__ void wide_list_value(work<type> &k, float low, float c, uint32_t value) {
-    static_assert(QUICK_GROUPS / BLOCK_WARPS * LANE_TOKENS <= 1 << 16, "16 bits for a note");
-    quick &q = k.q;
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    uint32_t notes = 0;
-    wide_visit(k, low, [&](int g, const float x[LANE_TOKENS]) {
-        uint32_t inside = 0;
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j)
-            if (value_of(x[j], c) == value) inside |= 1u << j;
-        for (; inside; inside &= inside - 1, ++notes)
-            if (notes < NOTED_EACH) q.noted[notes][threadIdx.x] = (uint16_t)(g / BLOCK_WARPS * LANE_TOKENS + __ffs(inside) - 1);
-    });
-    const bool all = __all_sync(ALL_LANES, notes <= NOTED_EACH);
-    const uint32_t through = warp_through(notes), count = __shfl_sync(ALL_LANES, through, WARP - 1);
-    uint32_t *const to = q.listed + warp * LISTED_EACH + through - notes;
-    if (all && count <= LISTED_EACH)
-        for (uint32_t i = 0; i < notes; ++i) {
-            const int note = q.noted[i][threadIdx.x], g = note / LANE_TOKENS * BLOCK_WARPS + warp;
-            to[i] = (uint32_t)lane_id<type>(k.row, g, lane, note % LANE_TOKENS);
-        }
-    if (lane == 0) q.lists[warp] = all ? count : LISTED_EACH + 1;
-    __syncthreads();
-}
+/* What is drawn from. */
+struct wide_choice {
+    float threshold; /* tokens from it on */
+    int from, to;    /* of these groups, of which q.mass tells what each keeps */
+    uint64_t ticket;
+};
 
-/* Given what the listed tokens of each group keep in q.mass, and what every section has above them, makes q.mass such that wide_draw finds
- * the token: only the groups of the section that holds the ticket are weighed, others are told by one sum. */
+/* Given the threshold, what the listed tokens of each group keep in q.mass, and what this thread's part has above them: finds the
+ * part that holds the ticket. Only its groups are weighed. */
 template <class type>
-__device__ __forceinline__ void sums_to_groups(work<type> &k, const fast_scale &s, int sections, int down, uint32_t value, uint64_t total) {
+__device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, uint64_t own, uint64_t total, wide_choice *c) {
     quick &q = k.q;
-    const int lane = threadIdx.x % WARP;
-    const int2 own_groups = section_at(k.groups, k.part, min((int)threadIdx.x, sections - 1));
-    uint64_t own = 0;
-    if ((int)threadIdx.x < sections) {
-        own = section_sum(k, (int)threadIdx.x, down - 1);
-        for (int g = own_groups.x; g < own_groups.y; ++g) own += q.mass[g];
+    const int first = (int)threadIdx.x * k.part;
+#pragma unroll 4
+    for (int g = first; g < min(first + k.part, k.groups); ++g) own += q.mass[g];
+    if (threadIdx.x == 0) { /* logits that change under the kernel may leave a ticket without a holder */
+        q.group = 0;
+        q.rest = 0;
     }
-    if (threadIdx.x == 0) q.group = 0; /* logits that change under the kernel may leave a ticket without a holder */
     __syncthreads();
     uint64_t unused;
-    const uint64_t ticket = mul_high(k.bits, total);
-    const uint64_t before = fast_before(own, q.space[4], &unused);
-    if (ticket >= before && ticket - before < own) q.group = (int)threadIdx.x;
+    const uint64_t ticket = mul_high(k.bits, total), before = fast_before(own, q.space[4], &unused);
+    if (ticket >= before && ticket - before < own) {
+        q.group = first;
+        q.rest = ticket - before;
+    }
     __syncthreads();
-    const int held = q.group;
-    if ((int)threadIdx.x < sections && (int)threadIdx.x != held)
-        for (int g = own_groups.x; g < own_groups.y; ++g) q.mass[g] = g == own_groups.x ? own : 0;
-    const int2 groups = section_at(k.groups, k.part, held);
-    section_visit(k, groups.x, groups.y, [&](int g, const float x[LANE_TOKENS]) {
-        const wide_group w = wide_group_make(s, q.peak[g]);
-        uint64_t sum = 0;
-        if (w.empty) return;
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) sum += (int32_t)value_of(x[j], s.by.c) > (int32_t)value ? wide_weight(w, x[j]) : 0;
-        sum = group_sum(sum) << w.left;
-        if (lane == 0) q.mass[g] += sum;
-    });
-    __syncthreads();
+    c->from = q.group;
+    c->to = min(c->from + k.part, k.groups);
+    c->ticket = q.rest;
+    wide_weigh(k, s, c->threshold, c->from, c->to);
 }
 
-/* Finds the threshold and makes q.mass ready for the draw. False if there are no sums or they do not reach it; q.mass is then as it was. */
-template <class type>
-__device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, float *threshold, uint64_t *total) {
+/* Finds the threshold, and what to draw from. False if there are no sums or they do not reach it; q.mass is then as it was. */
+template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, wide_choice *c) {
     enum { FIRST = SUM_BINS / SUM_STEPS };
     quick &q = k.q;
     if (!k.may_sum || k.nan || k.spread <= 0) return false;
-    if (__ldcg(k.flat) != (uint64_t)((k.groups + k.part - 1) / k.part)) return false; /* not all parts have sums */
-    const int sections = sections_of(k.groups, k.part);
-    if (!sums_hold(k, s, sections)) return false;
-    const int octave = sums_reach(k, sections, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
+    const int parts = sums_parts(k.groups, k.part);
+    if (!sums_hold(k, s, parts)) return false;
+    const int octave = sums_reach(k, parts, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
     if (octave < 0) return false;
-    uint64_t above = octave ? q.tickets[octave - 1] : 0;
+    uint64_t above = octave ? q.tickets[octave - 1] : 0, total;
     __syncthreads();
-    const int step = sums_reach(k, sections, octave * SUM_STEPS, 1, SUM_STEPS, target);
+    const int step = sums_reach(k, parts, octave * SUM_STEPS, 1, SUM_STEPS, target);
     if (step > 0) above = q.tickets[step - 1];
-    __syncthreads(); /* notes take the place of these sums */
     const int down = octave * SUM_STEPS + step;
+    const uint64_t own = (int)threadIdx.x < parts ? part_sum(k, (int)threadIdx.x, down - 1) : 0;
     const uint32_t value = value_most(s.exponent) - (uint32_t)down;
     const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
+    const uint32_t listed = wide_mark<128>(k, [&](int, const float x[LANE_TOKENS]) {
+        uint32_t inside = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (value_of(x[j], s.by.c) == value) inside |= 1u << j;
+        return inside;
+    });
+    if (listed > LISTED) return false;
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
     /* The value's logits, and a bit more: half a value, and 0.05 for what rounding does where values are largest, 2^17. */
     const wide_window window = wide_window_make(middle - 0.6f * one, middle + 0.6f * one);
-    wide_list_value(k, window.low, s.by.c, value);
-    if (!wide_listed(q)) return false;
-    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
-    if (!wide_pick(k, s, window, above, target, threshold, total)) {
+    if (!wide_pick(k, s, window, listed, above, target, &c->threshold, &total)) {
         __syncthreads();
         for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = fast_tickets(s, q.peak[g], __ldcg(k.to.mass + g));
         __syncthreads();
         return false;
     }
     __syncthreads();
-    sums_to_groups(k, s, sections, down, value, *total);
+    sums_choose(k, s, own, total, c);
     return true;
+}
+
+/* The threshold by windows around a guess. Leaves what every group keeps in q.mass, and gives the sum. */
+template <class type>
+__device__ __forceinline__ bool wide_by_guess(work<type> &k, const fast_scale &s, uint64_t target, float *threshold, uint64_t *total) {
+    enum { TRIES = 2 };
+    wide_guessed guess;
+    if (!wide_guess(k, s, target, k.q.all, &guess)) return false;
+    const bool alike = guess.half < ALIKE * guess.width; /* a list of equals would be too long */
+    *threshold = guess.middle;
+#pragma unroll 1
+    for (int i = 0; i < TRIES && !alike && *threshold == *threshold; ++i) {
+        const wide_window window = wide_around<type>(*threshold, guess.half, s.best);
+        uint32_t listed;
+        const uint64_t above = wide_list(k, s, window, &listed);
+        if (listed > LISTED) break;
+        if (wide_pick(k, s, window, listed, above, target, threshold, total)) return true;
+        __syncthreads();
+    }
+    const wide_window window = wide_window_make(guess.middle - 8.0f * guess.width, fminf(guess.middle + 8.0f * guess.width, s.best));
+    return wide_by_bins(k, s, window, target, threshold, total);
 }
 
 /* A row that fast_filtered has given up: its maxima are in shared memory, and for top-p its groups' tickets. Leaves q.token;
  * false if this cannot finish it either. */
 template <class type> static __device__ __noinline__ bool wide_finish(work<type> *shared_k, float best) {
-    enum { TRIES = 2 };
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
-    quick &q = k.q;
     const rules &r = k.rules;
     fast_scale s;
     if (!fast_scale_make(k.by, best, &s)) return false;
     if (r.top_k || r.min_p_last || (r.top_p && r.min_p_first)) return false;
-    float threshold = 0.0f;
-    uint64_t mass = 0, total;
-    if (!r.top_p) {
-        threshold = min_p_low(&k.params, k.min_p_reach, best);
-        total = wide_kept(k, s, threshold);
-        wide_draw(k, s, threshold, total);
-        return true;
-    }
-    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) mass += q.mass[g]; /* tickets already */
-    mass = fast_sum(mass, q.space[2]);
-    const uint64_t target = share_of(k.params.top_p, mass);
-    if constexpr (type::SUMS) {
-        if (wide_by_sums(k, s, target, &threshold, &total)) {
-            wide_draw(k, s, threshold, total);
-            return true;
+    wide_choice c = {0.0f, 0, k.groups, 0};
+    const uint64_t target = r.top_p ? share_of(k.params.top_p, k.q.all) : 0;
+    bool chosen = false;
+    if constexpr (type::SUMS)
+        if (r.top_p) chosen = wide_by_sums(k, s, target, &c);
+    if (!chosen) {
+        uint64_t total;
+        __syncthreads();
+        if (!r.top_p) {
+            c.threshold = min_p_low(&k.params, k.min_p_reach, best);
+            total = wide_kept(k, s, c.threshold);
+        } else if (!wide_by_guess(k, s, target, &c.threshold, &total)) {
+            return false;
         }
-        __syncthreads();
+        if (threadIdx.x == 0) k.tell(c.threshold, total, 0);
+        c.ticket = mul_high(k.bits, total);
     }
-    wide_guessed guess;
-    if (!wide_guess(k, s, target, mass, &guess)) return false;
-    bool done = false;
-    threshold = guess.middle;
-    const bool alike = guess.half < ALIKE * guess.width; /* a list of equals would be too long */
-#pragma unroll 1
-    for (int i = 0; i < TRIES && !alike && !done && threshold == threshold; ++i) {
-        const wide_window window = wide_around<type>(threshold, guess.half, s.best);
-        const uint64_t above = wide_list(k, s, window);
-        if (!wide_listed(q)) break;
-        done = wide_pick(k, s, window, above, target, &threshold, &total);
-        __syncthreads();
-    }
-    const wide_window window = wide_window_make(guess.middle - 8.0f * guess.width, fminf(guess.middle + 8.0f * guess.width, best));
-    if (!done && !wide_by_bins(k, s, window, target, &threshold, &total)) return false;
     __syncthreads();
-    wide_draw(k, s, threshold, total);
+    wide_draw(k, s, c.threshold, c.from, c.to, c.ticket);
     return true;
 }
 

@@ -9,7 +9,7 @@ extern const int capacity_keys = KEYS_MAX, capacity_piece_lanes = PIECE_LANES;
 cudaError_t units_count(unsigned *wrong, unsigned *seen, float temperature, float top, cudaStream_t stream);
 }
 
-/* Tokens of a group, which is block / 8 powers of two below a section's best: what sums.cuh takes to be a multiple of a unit must be one, a
+/* Tokens of a group, which is block / 8 powers of two below a part's best: what sums.cuh takes to be a multiple of a unit must be one, a
  * small one, and nothing may be above the largest value. */
 static __global__ void units_kernel(unsigned *wrong, unsigned *seen, float temperature, float top) {
     const scale by = scale_make(temperature);

@@ -24,7 +24,7 @@ static float flat_logit(int kind, int64_t i, int64_t vocab, uint64_t *state) {
     switch (kind) {
     case NARROW: return 0.3f * x;
     case EVEN: return (float)(i * 7919 % 4099) * 0x1p-10f; /* 0 to 4 */
-    case SLOPED: return x + 6.0f * (float)g / (float)groups; /* sections have other exponents, */
+    case SLOPED: return x + 6.0f * (float)g / (float)groups; /* parts have other exponents, */
     case STAIRS: return x - 1.5f * (float)(g % 9);           /* and some groups are so low that tickets are cut */
     case COARSE: return floorf(4.0f * x) * 0.25f;
     case HOLES: return i % 2 ? -INFINITY : x;
