@@ -87,9 +87,10 @@ static int guess_side(const work *k, const ref *f, int64_t count, quest q, uint6
     span s = {at, all->high, above, all->above_high};
     if (!(wanted > 0.0f && wanted < all->above_low)) return 0;
     if (under) s.low = all->low, s.high = at, s.above_low = all->above_low, s.above_high = above;
-    span_narrow(k, count, &s, wanted, 0.25f * (float)chance);
+    const float slack = 0.25f * (float)chance;
+    span_narrow(k, count, &s, wanted, slack);
     guess->low = under ? s.low : at;
-    guess->high = under ? at : s.low;
+    guess->high = under ? at : s.above_low - wanted <= slack ? s.low : s.high; /* the latter beyond many equal ones */
     return guess->low < guess->high;
 }
 
