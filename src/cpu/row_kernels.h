@@ -159,6 +159,34 @@ RAFFLE_FN void group_between(const cpu_row *row, const cpu_scratch *s, int64_t g
     l->above_count += (uint64_t)larger;
 }
 
+/* Those vectors of a whole group that have any token between the list's ends, by their first. */
+RAFFLE_FN int32_t *group_band(const cpu_row *row, int64_t g, const listing *l, int32_t *at, int kind) {
+    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += V_LANES) {
+        *at = (int32_t)i;
+        at += v_bits(v_within(read_full(row, i, kind), v_set(l->low), v_set(l->high))) != 0;
+    }
+    return at;
+}
+
+/* Lists the tokens between two ends that are near each other. */
+RAFFLE_FN void row_band(const cpu_row *row, const cpu_scratch *scratch, listing *l, int kind) {
+    const cpu_scratch s = *scratch;
+    uint64_t listed = 0;
+    for (int64_t first = 0; first < s.groups; first += LIST_GROUPS) {
+        int32_t vectors[LIST_VECTORS + 1], *end = vectors;
+        for (int64_t g = first; g < first + LIST_GROUPS && g < s.groups; ++g) {
+            if (group_whole(row, g)) end = group_band(row, g, l, end, kind);
+            else for (int64_t i = g * GROUP; i < row->params.vocab; i += V_LANES) *end++ = (int32_t)i;
+        }
+        for (const int32_t *v = vectors; v < end; ++v) {
+            vf x = read_group(row, *v, 0, kind);
+            int64_t at = (int64_t)listed < l->room ? (int64_t)listed : l->room;
+            listed += (uint64_t)v_pack(s.list_x + at, s.list_id + at, x, *v, v_within(x, v_set(l->low), v_set(l->high)));
+        }
+    }
+    l->count = listed;
+}
+
 /* Lists the tokens between the ends and leaves the tickets of what is above in mass[], group by group: memory is read once
  * for both. */
 RAFFLE_FN void row_split(const work *k, const weighing *w, listing *l, int kind) {
@@ -180,16 +208,20 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
     listing l = {low, high, PLUS_INF, MINUS_INF, 0, s.list_max - GROUP - V_LANES, 0, 0, 0, 0};
+    const int told = !(kind & READ_PROBS) && k->state->told, within = told && low == k->state->at;
     state_clear(k->state);
-    if (high < PLUS_INF) row_split(k, w, &l, kind);
+    if (told) row_band(&row, &s, &l, kind);
+    else if (high < PLUS_INF) row_split(k, w, &l, kind);
     else if (k->state->fine) row_list_fine(&row, &s, &l, kind);
     else row_list_all(&row, &s, cut_above(low).low, &l, kind);
     l.complete = l.count <= (uint64_t)l.room;
     l.tickets = list_weigh(&s, l.complete ? (int64_t)l.count : l.room, w);
+    if (told) l.above_tickets = k->state->tickets - (within ? l.tickets : 0);
     if (l.complete) {
-        last_keep(k->state, &l, w);
+        last_keep(k->state, &l, w, within);
     } else {
-        l.tickets = row_weigh_kept(k, w, cut_above(low), kind) - l.above_tickets;
+        if (within) l.above_tickets = k->loops->weigh_kept(k, w, cut_above(high));
+        l.tickets = k->loops->weigh_kept(k, w, cut_above(low)) - l.above_tickets;
         row_extent(&row, &s, &l, kind);
     }
     return l;
@@ -244,6 +276,8 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
     }
 }
 
+#include "row_flat.h"
+
 #include "row_more.h"
 
 /* ---- one set of loops per kind ------------------------------------------------------------------- */
@@ -251,6 +285,9 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
 #define DEFINE_LOOPS(name, kind)                                                                                       \
     static float name##_scan(const work *k, int *nan) { return row_scan(k, nan, kind); }                                   \
     static float name##_scan_weigh(const work *k, scale s, int *nan) { return row_scan_weigh(k, s, nan, NULL, kind); } \
+    static int name##_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {     \
+        return row_guessed(k, w, q, mass, low, high, kind);                                                            \
+    }                                                                                                                  \
     static listing name##_list(const work *k, const weighing *w, float low, float high) {                              \
         return row_list(k, w, low, high, kind);                                                                        \
     }                                                                                                                  \
@@ -259,7 +296,8 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
     static uint64_t name##_weigh_kept(const work *k, const weighing *w, cut c) {                                       \
         return row_weigh_kept(k, w, c, kind);                                                                          \
     }                                                                                                                  \
-    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_list, name##_sketch, name##_weigh, name##_weigh_kept,  \
+    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_list, name##_sketch, name##_guessed,       \
+                               name##_weigh, name##_weigh_kept,                                                        \
                                peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, \
                                row_least, row_most, row_count, row_moments, row_surprise, row_radius, row_cap};
 DEFINE_LOOPS(plain_f32, READ_F32)
@@ -281,6 +319,9 @@ DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
         row_make_from(k->row, k->scratch, least);                                                                      \
         return plain_f32.name(__VA_ARGS__);                                                                            \
     }
+static int guessed_not(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {
+    return (void)k, (void)w, (void)q, (void)mass, (void)low, (void)high, 0;
+}
 DEFINE_PATCHED(listing, list, cut_above(low).low, (const work *k, const weighing *w, float low, float high), k, w, low, high)
 DEFINE_PATCHED(listing, sketch, MINUS_INF, (const work *k, const weighing *w), k, w)
 DEFINE_PATCHED(uint64_t, weigh, MINUS_INF, (const work *k, const weighing *w), k, w)
@@ -296,6 +337,7 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
                temperature, c, mass)
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
-static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, patched_weigh, patched_weigh_kept, peak_bound,
-                              patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group, patched_least,
-                              patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius, patched_cap};
+static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, guessed_not, patched_weigh, patched_weigh_kept,
+                              peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
+                              patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
+                              patched_cap};

@@ -30,6 +30,7 @@ typedef struct loops {
     float (*scan_weigh)(const work *, scale, int *nan);
     listing (*list)(const work *, const weighing *, float low, float high);
     listing (*sketch)(const work *, const weighing *);
+    int (*guessed)(const work *, const weighing *, quest, uint64_t mass, float *low, float *high);
     uint64_t (*weigh)(const work *, const weighing *);
     uint64_t (*weigh_kept)(const work *, const weighing *, cut);
     float (*peak_bound)(const work *, int64_t count, float best);
@@ -268,18 +269,23 @@ static float peak_bound(const work *k, int64_t count, float best) {
  * The list that is still in the scratch: if it has an upper end, mass[] holds the tickets above, so for a cut between
  * its ends every group is weighed already but for its listed tokens.
  * Or the weights of the whole row, which the first reading left in low[] and size[].
- * Either was weighed with the scale c, c_low. */
+ * Either was weighed with the scale c, c_low.
+ * Or the tickets above one value in mass[], for the list that is made next and ends there (row_flat.h). */
 typedef struct row_state {
     listing list; /* not complete: there is none */
     int weighed;  /* whether low[] and size[] hold weights */
     float c, c_low;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
     int fine;      /* whether part[] holds the largest logits of parts */
+    int within;    /* whether mass[] holds the tickets of the list's tokens, too */
+    int told;      /* whether mass[] holds the tickets above `at`, together: */
+    float at;
+    uint64_t tickets;
 } row_state;
 
 enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if top-k is to list tokens */
 
-static void state_clear(row_state *state) { state->list.complete = state->weighed = 0; }
+static void state_clear(row_state *state) { state->list.complete = state->weighed = state->told = 0; }
 
 static int state_fits(const row_state *state, const weighing *w) {
     return state->c == w->scale.c && state->c_low == w->scale.c_low && !w->scale.flat;
@@ -293,8 +299,9 @@ static void weighed_keep(row_state *state, scale s) {
 
 static int weighed_with(const row_state *state, const weighing *w) { return state->weighed && state_fits(state, w); }
 
-static void last_keep(row_state *state, const listing *l, const weighing *w) {
+static void last_keep(row_state *state, const listing *l, const weighing *w, int within) {
     state->list = *l;
+    state->within = within;
     state->c = w->scale.c;
     state->c_low = w->scale.c_low;
 }
@@ -312,14 +319,25 @@ static int64_t list_end(const cpu_scratch *s, int64_t i, int64_t count, int32_t 
     return i < count ? i : count;
 }
 
-/* Adds the listed tokens that a cut keeps to mass[] and returns the sum of mass[]. */
-static uint64_t last_weigh(row_state *state, const cpu_scratch *s, cut c) {
+/* Adds the listed tokens that a cut keeps to mass[], or takes away the others if all are in it, and returns the sum of mass[].
+ * Group by group, or where groups have few of them, token by token. */
+static uint64_t last_weigh(row_state *state, const cpu_scratch *scratch, cut c) {
+    enum { MANY = 4 };
+    const cpu_scratch s = *scratch;
+    const int64_t count = (int64_t)state->list.count;
+    const int dense = count > MANY * s.groups && !state->within;
+    const uint64_t within = 0 - (uint64_t)state->within;
     uint64_t sum = state->list.above_tickets;
-    for (int64_t i = 0, end, count = (int64_t)state->list.count; i < count; i = end) {
-        int32_t g = s->list_id[i] / GROUP;
-        end = list_end(s, i, count, (g + 1) * GROUP);
-        uint64_t tickets = tickets_kept(s, i, end, c);
-        s->mass[g] += tickets;
+    for (int64_t i = 0, end; dense && i < count; i = end) {
+        int32_t g = s.list_id[i] / GROUP;
+        end = list_end(&s, i, count, (g + 1) * GROUP);
+        uint64_t tickets = tickets_kept(&s, i, end, c);
+        s.mass[g] += tickets;
+        sum += tickets;
+    }
+    for (int64_t i = 0; !dense && i < count; ++i) {
+        uint64_t tickets = kept_tickets(&s, i, c);
+        s.mass[s.list_id[i] / GROUP] += tickets - (s.list_t[i] & within);
         sum += tickets;
     }
     state_clear(state);

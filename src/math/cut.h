@@ -6,6 +6,7 @@
  * before including this file, in CUDA a member function. The loops:
  *     listing list(w, low, high)     lists the tokens with low < logit <= high
  *     listing sketch(w)              lists about GUESS_TOKENS tokens spread over the row
+ *     int guessed(w, q, mass, low, high)  whether there is a better guess than a sketch: (low, high] probably holds a threshold
  *     uint64_t weigh(w)              mass of the row; keeps each group's tickets
  *     uint64_t weigh_kept(w, c)      mass of the set a cut keeps; keeps each group's tickets
  *     float peak_bound(count, best)  a value that at least `count` tokens reach; -FLT_MAX if it knows none
@@ -131,7 +132,9 @@ CUT_FN void refine_threshold(work *k, const listing *l, quest q, float *low, flo
  * largest groups are tried first, and of four times as many if that came near. On return *l is the last list made. */
 CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, quest q, int64_t first, uint64_t mass,
                               listing *l) {
-    for (int64_t count = first; count <= 4 * first; count *= 4) {
+    float low = MINUS_INF, high = w->best, guess_low, guess_high;
+    int tries = 0, guessed = CALL(k, guessed, w, q, mass, &guess_low, &guess_high);
+    for (int64_t count = first; !guessed && count <= 4 * first; count *= 4) {
         float bound = CALL(k, peak_bound, count, w->best);
         if (!(bound > -FLT_MAX)) break;
         *l = CALL(k, list, w, just_below(bound), PLUS_INF);
@@ -139,9 +142,7 @@ CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, ques
         if (listing_with(l, q) < q.target / 2 || listing_with(l, q) >= q.target) break;
     }
     /* low and high close in on the threshold: the amount above low is >= target, above high < target. */
-    float low = MINUS_INF, high = w->best, guess_low, guess_high;
-    int tries = 0;
-    guess_threshold(k, p, w, q, mass, &guess_low, &guess_high);
+    if (!guessed) guess_threshold(k, p, w, q, mass, &guess_low, &guess_high);
     for (;;) {
         *l = CALL(k, list, w, guess_low, guess_high);
         if (listing_answers(l, q)) return CALL(k, list_threshold, l, q);
@@ -158,6 +159,11 @@ CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, ques
                 refine_threshold(k, l, q, &guess_low, &guess_high);
                 continue;
             }
+        }
+        if (guessed) { /* it was wrong */
+            guessed = 0;
+            guess_threshold(k, p, w, q, mass, &guess_low, &guess_high);
+            continue;
         }
         uint32_t a = order_of(low), b = order_of(high);
         if (b - a <= 1) return high;

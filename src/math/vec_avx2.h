@@ -69,6 +69,8 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return _mm256_and_ps(m, _mm256_cmp_ps(a, b, _CMP_ORD_Q)); }
 RAFFLE_FN vm v_and(vm a, vm b) { return _mm256_and_ps(a, b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return _mm256_andnot_ps(b, a); }
+RAFFLE_FN vm v_within(vf a, vf low, vf high) { return v_and(v_gt(a, low), _mm256_cmp_ps(a, high, _CMP_LE_OQ)); }
+RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return v_add(a, _mm256_and_ps(m, b)); }
 RAFFLE_FN vm v_every(void) { return _mm256_castsi256_ps(_mm256_set1_epi32(-1)); }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 RAFFLE_FN uint32_t v_bits(vm m) { return (uint32_t)_mm256_movemask_ps(m); }

@@ -63,6 +63,8 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return _mm512_mask_cmp_ps_mask(m, a, b, _CMP_ORD_Q); }
 RAFFLE_FN vm v_and(vm a, vm b) { return (vm)(a & b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return (vm)(a & ~b); }
+RAFFLE_FN vm v_within(vf a, vf low, vf high) { return _mm512_mask_cmp_ps_mask(v_gt(a, low), a, high, _CMP_LE_OQ); }
+RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return _mm512_mask_add_ps(a, m, a, b); }
 RAFFLE_FN vm v_every(void) { return 0xffff; }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 RAFFLE_FN uint32_t v_bits(vm m) { return m; }

@@ -1,0 +1,120 @@
+/* row_flat.h - top-p over flat rows, whose nucleus is far too large for a list. A sketch of the row guesses the threshold, one
+ * more reading weighs exactly what is above the guess, and a list of the few tokens from there to where the threshold must be,
+ * on the one side or the other, shows which it is. A wrong guess costs time and nothing else. Part of row_kernels.h; `kind` is a
+ * compile-time constant everywhere. */
+
+/* Rows of at least FLAT_VOCAB tokens, of which FLAT_LEAST or more must stay, whatever they are; 1 of SKETCH_OF is looked at. */
+enum { FLAT_VOCAB = 8192, FLAT_LEAST = 32, SKETCH_OF = 32 };
+
+/* A sketch of a row in the list's memory: logits in list_x, weights in the row's units in list_t, as floats. */
+RAFFLE_FN float *sketch_weights(const cpu_scratch *s) { return (float *)s->list_t; }
+
+/* Copies every SKETCH_OF-th vector; returns how many tokens these are, a multiple of what is weighed at once. */
+RAFFLE_FN int64_t sketch_read(const work *k, int kind) {
+    const cpu_row row = *k->row;
+    float *x = k->scratch->list_x;
+    int64_t count = 0;
+    for (int64_t i = 0; i + V_LANES <= row.params.vocab; i += SKETCH_OF * V_LANES, count += V_LANES)
+        v_store(x + count, v_max(read_full(&row, i, kind), v_set(MINUS_INF)));
+    return count / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES);
+}
+
+/* Weighs what was read and returns the sum. */
+static float sketch_weigh(const work *k, const ref *f, int64_t count) {
+    const float *x = k->scratch->list_x;
+    float *weight = sketch_weights(k->scratch);
+    vf sum = v_set(0.0f);
+    for (int64_t i = 0; i < count; i += V_CHAINS * V_LANES) {
+        vf v[V_CHAINS];
+        for (int n = 0; n < V_CHAINS; ++n) v[n] = v_load_f32(x + i + n * V_LANES);
+        v_weights(v, V_CHAINS, f, 0);
+        for (int n = 0; n < V_CHAINS; ++n) {
+            v_store(weight + i + n * V_LANES, v[n]);
+            sum = v_add(sum, v[n]);
+        }
+    }
+    return v_total(sum);
+}
+
+/* The weight of the sketch's tokens above `value`. */
+static float sketch_above(const work *k, int64_t count, float value) {
+    const float *x = k->scratch->list_x, *weight = sketch_weights(k->scratch);
+    vf sum[4] = {v_set(0.0f), v_set(0.0f), v_set(0.0f), v_set(0.0f)};
+    int64_t i = 0;
+    for (; i + 4 * V_LANES <= count; i += 4 * V_LANES)
+        for (int n = 0; n < 4; ++n)
+            sum[n] = v_add_where(v_gt(v_load_f32(x + i + n * V_LANES), v_set(value)), sum[n], v_load_f32(weight + i + n * V_LANES));
+    for (; i < count; i += V_LANES)
+        sum[0] = v_add_where(v_gt(v_load_f32(x + i), v_set(value)), sum[0], v_load_f32(weight + i));
+    return v_total(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
+}
+
+/* Two values and the weight of the sketch's tokens above each. */
+typedef struct span { float low, high, above_low, above_high; } span;
+
+/* Moves the ends of a span, which has `wanted` between them, to each other until what is above the lower end is at most `slack`
+ * more than wanted. By straight lines between the ends; an end that stays counts half each time. */
+static void span_narrow(const work *k, int64_t count, span *s, float wanted, float slack) {
+    float more = s->above_low - wanted, less = wanted - s->above_high;
+    for (int step = 0; step < 12 && s->above_low - wanted > slack; ++step) {
+        float value = s->low + (s->high - s->low) * (more / (more + less));
+        if (!(value > s->low && value < s->high)) break;
+        float above = sketch_above(k, count, value);
+        if (above >= wanted) {
+            s->low = value;
+            s->above_low = above;
+            more = above - wanted;
+            less *= 0.5f;
+        } else {
+            s->high = value;
+            s->above_high = above;
+            less = wanted - above;
+            more *= 0.5f;
+        }
+    }
+}
+
+/* Moves one end of `guess`, whose other end `at` has `tickets` above it, to where the sketch says that a quest's threshold is
+ * passed for sure, nearly; 0 if the sketch does not reach so far. `unit`: a ticket in weights of the sketch. */
+static int guess_side(const work *k, const ref *f, int64_t count, quest q, uint64_t tickets, double unit, const span *all,
+                      span *guess) {
+    const float at = guess->low, above = guess->above_low;
+    const int under = tickets < q.target;
+    const double one = (double)v_first(v_weight(v_set(at), f, 0));
+    const double far = (double)(under ? q.target - tickets : tickets - q.target) * unit;
+    const double chance = 3.0 * square_root(far * one) + 4.0 * one;
+    const float wanted = (float)((double)above + (under ? far + chance : -far - chance));
+    span s = {at, all->high, above, all->above_high};
+    if (!(wanted > 0.0f && wanted < all->above_low)) return 0;
+    if (under) s.low = all->low, s.high = at, s.above_low = all->above_low, s.above_high = above;
+    const float slack = 0.25f * (float)chance;
+    span_narrow(k, count, &s, wanted, slack);
+    guess->low = under ? s.low : at;
+    guess->high = under ? at : s.above_low - wanted <= slack ? s.low : s.high; /* the latter beyond many equal ones */
+    return guess->low < guess->high;
+}
+
+/* Whether (low, high] probably holds the threshold of a quest. If so, one end is the guess, and the tickets above it are kept for
+ * the list that comes next. No token weighs more than 2^32, so a quest for many times as much is one for many tokens. */
+RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high, int kind) {
+    const int64_t vocab = k->row->params.vocab;
+    if (kind & READ_PROBS) return 0;
+    if (!q.in_tickets || vocab < FLAT_VOCAB || w->row.kind != REF_PLAIN || q.target >> (32 + TICKET_BITS) < FLAT_LEAST) return 0;
+    state_clear(k->state);
+    const int64_t count = sketch_read(k, kind);
+    const float sum = sketch_weigh(k, &w->row, count), wanted = (float)((double)q.target / (double)mass * (double)sum);
+    const float least = least_of(k->scratch->list_x, count);
+    const span all = {least > w->row.low ? least : w->row.low, w->best, sum, 0.0f};
+    span guess = all;
+    if (!(wanted > 0.0f && wanted < sum)) return 0;
+    span_narrow(k, count, &guess, wanted, 0x1p-11f * sum);
+    const float at = guess.low;
+    const uint64_t tickets = k->loops->weigh_kept(k, w, cut_above(at));
+    if (!guess_side(k, &w->row, count, q, tickets, (double)sum / (double)mass, &all, &guess)) return 0;
+    k->state->told = 1;
+    k->state->at = at;
+    k->state->tickets = tickets;
+    *low = guess.low;
+    *high = guess.high;
+    return 1;
+}
