@@ -136,6 +136,14 @@ static inline void batch_ask_oracle(batch *b) {
     }
 }
 
+static inline raffle_logits batch_logits(const batch *b) {
+    raffle_logits logits = raffle_logits_init();
+    logits.data = b->data;
+    logits.rows = b->rows;
+    logits.row_stride = b->stride;
+    return logits;
+}
+
 static inline raffle_params batch_params(const batch *b) {
     raffle_params p = raffle_params_init();
     p.flags = b->flags;

@@ -55,14 +55,6 @@ static inline void pool_fill(pool *p, int64_t slot, test_random *r, const int32_
           "the slot has %lld tokens of %lld", (long long)told_length, (long long)length);
 }
 
-static inline raffle_logits batch_logits(const batch *b) {
-    raffle_logits logits = raffle_logits_init();
-    logits.data = b->data;
-    logits.rows = b->rows;
-    logits.row_stride = b->stride;
-    return logits;
-}
-
 /* One batch: what is in `b` points into it. */
 typedef struct mixture {
     batch b;

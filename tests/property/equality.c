@@ -45,10 +45,7 @@ static void run_plain(const batch *b, runner r, const char *isa) {
     params.seed = seed;
     params.position = position;
     o.result.advance = position;
-    raffle_logits logits = raffle_logits_init();
-    logits.data = b->data;
-    logits.rows = b->rows;
-    logits.row_stride = b->stride;
+    raffle_logits logits = batch_logits(b);
     CHECK_STATUS(raffle_sample(r.plan, &logits, &params, &o.result, &r.launch, NULL), RAFFLE_OK);
     for (int64_t i = 0; i < b->rows; ++i) CHECK_EQ(position[i], b->position[i] - params.position_offset + 1);
     outputs_check(&o, b, NULL, isa);
@@ -59,10 +56,7 @@ static void run_parts(const batch *b, runner r, const char *isa, int32_t parts) 
     outputs o;
     outputs_poison(&o);
     raffle_params params = batch_params(b);
-    raffle_logits logits = raffle_logits_init();
-    logits.data = b->data;
-    logits.rows = b->rows;
-    logits.row_stride = b->stride;
+    raffle_logits logits = batch_logits(b);
     r.launch.parts = parts;
     for (r.launch.part = parts - 1; r.launch.part >= 0; --r.launch.part)
         CHECK_STATUS(raffle_sample(r.plan, &logits, &params, &o.result, &r.launch, NULL), RAFFLE_OK);
@@ -144,11 +138,8 @@ static void check_candidates(const batch *b, int64_t row, const raffle_explanati
 /* raffle_explain tells the same story, down to the number of tickets. */
 static void run_explain(const batch *b, runner r) {
     raffle_params params = batch_params(b);
-    raffle_logits logits = raffle_logits_init();
+    raffle_logits logits = batch_logits(b);
     raffle_candidate top[6];
-    logits.data = b->data;
-    logits.rows = b->rows;
-    logits.row_stride = b->stride;
     for (int64_t i = 0; i < b->rows; i += 1 + i % 3) {
         const oracle_answer *w = &b->wanted[i];
         int empty = (w->row_flags & RAFFLE_ROW_EMPTY) != 0;

@@ -50,9 +50,7 @@ static void flat_fill(batch *b, test_random *r) {
         b->row_seed[row] = r->state;
         for (int64_t i = 0; i < b->vocab; ++i) {
             const float x = flat_logit(kind, i, row / FLAT_KINDS + b->vocab, b->vocab, r);
-            uint32_t bits;
-            memcpy(&bits, &x, sizeof bits);
-            vector_store(b->data + row * b->stride * element_bytes(b->dtype), b->dtype, i, bits);
+            vector_store(b->data + row * b->stride * element_bytes(b->dtype), b->dtype, i, float_bits(x));
         }
     }
 }
@@ -96,10 +94,7 @@ static void flat_explain(const batch *b, runner r, const raffle_logits *logits, 
 
 static void flat_run(const batch *b) {
     raffle_params params = batch_params(b);
-    raffle_logits logits = raffle_logits_init();
-    logits.data = b->data;
-    logits.rows = b->rows;
-    logits.row_stride = b->stride;
+    raffle_logits logits = batch_logits(b);
     for (int i = 0; i < ISA_COUNT; ++i) {
         if (!raffle_isa_available(every_isa[i])) continue;
         const char *name = raffle_isa_name(every_isa[i]);

@@ -51,10 +51,7 @@ static int64_t a_vocab(test_random *r) {
 }
 
 static raffle_logits logits_of(const batch *b) {
-    raffle_logits l = raffle_logits_init();
-    l.data = b->data;
-    l.rows = b->rows;
-    l.row_stride = b->stride;
+    raffle_logits l = batch_logits(b);
     return l;
 }
 

@@ -52,10 +52,7 @@ static void check_batch(test_random *random, int64_t vocab, int dtype, raffle_is
     }
     runner r = runner_make(dtype, vocab, isa);
     raffle_params params = batch_params(&b);
-    raffle_logits logits = raffle_logits_init();
-    logits.data = b.data;
-    logits.rows = b.rows;
-    logits.row_stride = b.stride;
+    raffle_logits logits = batch_logits(&b);
     raffle_error error = raffle_error_init();
     outputs o;
     outputs_poison(&o);

@@ -61,10 +61,7 @@ static void run(write_function write, const batch *b, raffle_isa isa, const raff
     raffle_error error = raffle_error_init();
     runner r = runner_make(b->dtype, b->vocab, isa);
     raffle_params params = batch_params(b);
-    raffle_logits logits = raffle_logits_init();
-    logits.data = b->data;
-    logits.rows = b->rows;
-    logits.row_stride = b->stride;
+    raffle_logits logits = batch_logits(b);
     params.seed = params.position = NULL; /* nothing is drawn */
     CHECK(write(r.plan, &logits, &params, output, &r.launch, &error) == RAFFLE_OK, "%s", error.text);
     runner_free(r);

@@ -42,10 +42,7 @@ static const uint64_t env_modes[] = {0,        1u << 24, 1u << 22,
 static void check_environment(const batch *b, raffle_isa isa) {
     runner r = runner_make(b->dtype, b->vocab, isa);
     raffle_params params = batch_params(b);
-    raffle_logits logits = raffle_logits_init();
-    logits.data = b->data;
-    logits.rows = b->rows;
-    logits.row_stride = b->stride;
+    raffle_logits logits = batch_logits(b);
     uint64_t normal = env_get();
     for (size_t mode = 0; mode < ENV_MODES; ++mode) {
         outputs o;
