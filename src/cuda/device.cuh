@@ -30,9 +30,12 @@ struct device_guard {
     }
 };
 
+enum { CLUSTER_SHARED = 222 << 10 }; /* bytes of dynamic shared memory that a block of cluster_kernel may need */
+
 /* What a plan knows of its device; a plan's state begins with it. */
 struct device_facts {
     int device, processors, major;
+    size_t shared; /* bytes of shared memory of a multiprocessor */
     bool clusters; /* cluster_kernel can be used */
     bool early;    /* a kernel can be launched before the one it depends on has ended (ptx.cuh), in captured graphs, too */
 };
@@ -43,6 +46,25 @@ static inline cudaLaunchAttribute launch_early() {
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     return early;
+}
+
+/* Bytes of shared memory for a block, of which a multiprocessor is to take `most` at once and no more. Else blocks that start while those
+ * of the kernel before end all go where these end first, and others have nothing to do. */
+static inline size_t shared_spread(const device_facts &gpu, int64_t most) { return gpu.shared / (size_t)(most + 1) + 1; }
+
+/* Launches a kernel that calls previous_wait, while the one before it in the stream ends, where that can be. */
+template <class args>
+static cudaError_t kernel_start(void (*kernel)(args), dim3 grid, dim3 block, size_t shared, const args &a, const device_facts &gpu,
+                                cudaStream_t stream) {
+    cudaLaunchAttribute early = launch_early();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = gpu.early ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, a);
 }
 
 /* raffle_softmax and raffle_mask, and raffle_sample of probabilities or of rows by index, in write.cu: what they need of a workspace, at

@@ -381,7 +381,9 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
 #endif
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
+    previous_wait();
     const bool nan = part_read<type>(a, &k);
+    next_start();
     if constexpr (type::SUMS) {
         if (k.may_sum && !nan) part_look(a, k);
     }

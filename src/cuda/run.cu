@@ -13,10 +13,16 @@ cudaError_t verify_launch(verify_args *a, int dtype, const device_facts &gpu, cu
 cudaError_t verify_launch_requested(verify_args *a, int dtype, const device_facts &gpu, cudaStream_t stream); /* verify_extra.cu */
 cudaError_t verify_report_launch(verify_args *a, int dtype, cudaStream_t stream);                    /* verify_report.cu */
 
+/* A kernel, and the bytes of shared memory that its blocks have anyway. */
+struct sample_code {
+    sample_function kernel;
+    size_t shared;
+};
+
 /* What plan creation learns about the device. */
 struct device_state : device_facts {
     char name[64];
-    sample_function kernel, requested; /* requested: of calls with extras or a report */
+    sample_code plain, requested, decided; /* requested: of calls with extras or a report; decided: of those that write rows */
     size_t sum_parts; /* of all rows together, of the call that has most: sums.cuh */
 };
 
@@ -119,12 +125,25 @@ static size_t sum_parts_most(const raffle_plan_desc *desc, int processors) {
 /* `code`: the architecture that the kernels were compiled for, times 10. A GPU may be newer: then what only newer ones can is not in them. */
 static device_facts facts_make(int device, const cudaDeviceProp &properties, int code) {
     enum { HOPPER = 90, GRAPHS_TOO = 12030 };
-    device_facts f = {device, properties.multiProcessorCount, properties.major, false, false};
+    device_facts f = {device, properties.multiProcessorCount, properties.major, properties.sharedMemPerMultiprocessor, false, false};
     int clusters = 0, driver = 0;
     if (properties.major * 10 < HOPPER || code < HOPPER) return f;
-    f.clusters = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device) == cudaSuccess && clusters;
+    f.clusters = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device) == cudaSuccess && clusters &&
+                 properties.sharedMemPerBlockOptin >= CLUSTER_SHARED;
     f.early = CUDART_VERSION >= GRAPHS_TOO && cudaDriverGetVersion(&driver) == cudaSuccess && driver >= GRAPHS_TOO;
     return f;
+}
+
+/* Loads a kernel, and allows its blocks the shared memory that `launch` may give them. */
+static cudaError_t code_load(sample_code *to, sample_function kernel, const device_facts &gpu) {
+    cudaFuncAttributes attributes;
+    cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+    if (code != cudaSuccess) return code;
+    to->kernel = kernel;
+    to->shared = attributes.sharedSizeBytes;
+    const size_t most = shared_spread(gpu, 1);
+    if (!gpu.early || most <= to->shared) return code;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(most - to->shared));
 }
 
 static raffle_status create(raffle_plan *plan, raffle_error *error) {
@@ -139,21 +158,21 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     cudaError_t code = guard.code;
     if (code == cudaSuccess) code = cudaGetDeviceProperties(&properties, plan->desc.device);
     if (code != cudaSuccess) return device_fail(error, "querying the GPU", code);
-    /* Loads the kernel now, and shows whether this build has code for this GPU. */
+    /* Loads the kernels now, and shows whether this build has code for this GPU. */
+    const uint32_t flags = plan->desc.flags;
     cudaFuncAttributes attributes = {};
     code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
-    if (code == cudaSuccess && plan->desc.flags) code = cudaFuncGetAttributes(&attributes, sample_requested[plan->desc.dtype]);
-    if (code == cudaSuccess && plan->desc.flags & RAFFLE_PLAN_EXTRA)
-        code = cudaFuncGetAttributes(&attributes, decide_requested[plan->desc.dtype]);
-    const device_facts facts = facts_make(plan->desc.device, properties, attributes.ptxVersion);
-    if (code == cudaSuccess && facts.clusters) code = write_prepare(&plan->desc);
+    device_state made = {};
+    static_cast<device_facts &>(made) = facts_make(plan->desc.device, properties, attributes.ptxVersion);
+    if (code == cudaSuccess) code = code_load(&made.plain, kernels[plan->desc.dtype], made);
+    if (code == cudaSuccess && flags) code = code_load(&made.requested, sample_requested[plan->desc.dtype], made);
+    if (code == cudaSuccess && flags & RAFFLE_PLAN_EXTRA) code = code_load(&made.decided, decide_requested[plan->desc.dtype], made);
+    if (code == cudaSuccess && made.clusters) code = write_prepare(&plan->desc);
     if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
     device_state *state = (device_state *)malloc(sizeof *state);
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
-    static_cast<device_facts &>(*state) = facts;
+    *state = made;
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
-    state->kernel = kernels[plan->desc.dtype];
-    state->requested = sample_requested[plan->desc.dtype];
     state->sum_parts = plan->desc.input == RAFFLE_PROBS ? 0 : sum_parts_most(&plan->desc, state->processors);
     sample_args unused;
     verify_args unused_too;
@@ -209,12 +228,13 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
     a->verdicts = (struct verdict *)call->launch.workspace;
 }
 
-static cudaError_t launch(const device_state *state, sample_function kernel, sample_args *a, cudaStream_t stream) {
+static cudaError_t launch(const device_state *state, const sample_code &code, sample_args *a, cudaStream_t stream) {
     const bool prepares = a->extra || (a->has_report && a->allow); /* parts must fit into edit_space */
     const dim3 grid = parts_grid(a->rows, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
+    const int64_t each = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
+    const size_t spread = state->early && each < BLOCKS_PER_SM ? shared_spread(*state, each) : 0;
     a->sum_parts = sums_parts(a->groups, a->part);
-    void *parameters[] = {a};
-    return cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), spread > code.shared ? spread - code.shared : 0, *a, *state, stream);
 }
 
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -229,7 +249,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    cudaError_t code = launch(state, requested ? state->requested : state->kernel, &a, call->launch.stream);
+    cudaError_t code = launch(state, requested ? state->requested : state->plain, &a, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 
@@ -242,7 +262,7 @@ static raffle_status write(const raffle_plan *plan, const call *call, raffle_err
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    cudaError_t code = launch(state, decide_requested[plan->desc.dtype], &a, call->launch.stream);
+    cudaError_t code = launch(state, state->decided, &a, call->launch.stream);
     if (code == cudaSuccess) code = write_decided(plan, call);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }

@@ -660,14 +660,8 @@ static cudaError_t verify_start(verify_args *a, int32_t most, const device_facts
     if (code != cudaSuccess || (!recovers && !a->first)) return code; /* nothing can be recovered, and offsets cannot be wrong */
     /* As many blocks as the GPU holds at once, where a token may have to be recovered; and a thread for every request. */
     const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS, blocks = recovers ? gpu.processors * LEFTS_PER_SM : 1;
-    cudaLaunchAttribute early = launch_early();
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(blocks > least ? blocks : least));
-    config.blockDim = dim3(BLOCK_THREADS);
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = gpu.early ? 1 : 0;
-    return cudaLaunchKernelEx(&config, verify_left_kernel<type, draft>, *a);
+    const dim3 left_grid((unsigned)(blocks > least ? blocks : least));
+    return kernel_start(verify_left_kernel<type, draft>, left_grid, dim3(BLOCK_THREADS), 0, *a, gpu, stream);
 }
 
 #endif

@@ -77,12 +77,9 @@ static cudaError_t launch(write_function kernel, dim3 grid, write_args *a, cudaS
 
 /* ---- one launch, where a cluster's shared memory holds a row ------------------------------------------------ */
 
-/* Bytes of shared memory of a multiprocessor; what of it a block can have, less what is not dynamic. */
-enum { PROCESSOR_MEMORY = 228 << 10, CLUSTER_MEMORY = 222 << 10 };
-
 cudaError_t write_prepare(const raffle_plan_desc *desc) {
     const cluster_function kernel = kernels_of(desc)->cluster;
-    cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, CLUSTER_MEMORY);
+    cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, CLUSTER_SHARED);
     if (code == cudaSuccess) code = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     return code;
 }
@@ -105,15 +102,12 @@ static bool cluster_choose(const write_args *a, int processors, int most, cluste
     c->blocks = (int)blocks;
     c->warps = (int)parts_of(of_block, per);
     c->per = (int)per;
-    return per * UNIT <= WARP && cluster_memory(c->warps, per) <= CLUSTER_MEMORY;
+    return per * UNIT <= WARP && cluster_memory(c->warps, per) <= CLUSTER_SHARED;
 }
-
-/* Bytes of shared memory that keep a multiprocessor from taking many more blocks than its share while others have less. */
-static size_t cluster_spread(int64_t blocks, int processors) { return (size_t)PROCESSOR_MEMORY / (size_t)(blocks / processors + 3); }
 
 static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, const device_facts &gpu,
                                   cudaStream_t stream) {
-    const size_t needed = cluster_memory(c.warps, c.per), spread = cluster_spread(a->rows * c.blocks, gpu.processors);
+    const size_t needed = cluster_memory(c.warps, c.per), spread = shared_spread(gpu, a->rows * c.blocks / gpu.processors + 2);
     cudaLaunchAttribute attribute[2];
     attribute[0].id = cudaLaunchAttributeClusterDimension;
     attribute[0].val.clusterDim.x = (unsigned)c.blocks;

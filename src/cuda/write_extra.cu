@@ -36,6 +36,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     __shared__ more_work<type> k;
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
+    previous_wait();
     const bool nan = part_read<type>(a, &k);
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);

@@ -179,6 +179,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     p->totalGlobalMem = MEMORY_ALL;
     p->sharedMemPerBlock = 48 << 10;
     p->sharedMemPerBlockOptin = DYNAMIC_MAX;
+    p->sharedMemPerMultiprocessor = DYNAMIC_MAX + 1024;
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
     p->major = has_clusters() ? 9 : 8;

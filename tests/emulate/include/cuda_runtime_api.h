@@ -54,7 +54,7 @@ enum cudaDeviceAttr {
 };
 struct cudaDeviceProp {
     char name[256];
-    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
+    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
     int warpSize, maxThreadsPerBlock, major, minor, multiProcessorCount, l2CacheSize;
 };
 
