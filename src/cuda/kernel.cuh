@@ -427,11 +427,11 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
 /* ---- the grid, on the host --------------------------------------------------------------------------- */
 
 /* Blocks per row: so many that no multiprocessor has more to do than another, two or three on each where there is enough for
- * them. One alone does not hide its waits, many get into each other's way at the end, and each costs as much as reading a dozen
- * groups (dev/cuda has the figures that this follows). */
+ * them. One alone does not hide its waits, many get into each other's way at the end, and each costs as much as reading 18 groups
+ * (dev/cuda has the figures that this follows). */
 enum { PARTS_TRIED = 4 * BLOCKS_PER_SM }; /* blocks on a multiprocessor; for more rows than so many on each, a row has one */
 static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
-    enum { EACH = 12 };
+    enum { EACH = 18 };
     const int64_t most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
     int64_t best = 1;
     double least = 1e30;
