@@ -57,11 +57,11 @@ struct sample_args {
     float *shown_peak;    /* [rows, groups * PIECES] */
     const int32_t *row_index; /* [rows] or NULL: rows of the logits, of which there are data_rows */
     int64_t data_rows;
-    struct verdict *verdicts; /* [rows] of write_extra.cu, in place of tokens */
+    struct verdict *verdicts; /* [rows] of write_decided.cu, in place of tokens */
 };
 typedef void (*sample_function)(sample_args);
 extern const sample_function sample_requested[3]; /* by dtype, extra.cu */
-extern const sample_function decide_requested[3]; /* by dtype, write_extra.cu */
+extern const sample_function decide_kernels[3]; /* by dtype, write_decided.cu */
 
 #if CUT_MORE
 /* Which row of the logits a result is of; -1: there is no such row. */

@@ -22,7 +22,7 @@ struct sample_code {
 /* What plan creation learns about the device. */
 struct device_state : device_facts {
     char name[64];
-    sample_code plain, requested, decided; /* requested: of calls with extras or a report; decided: of those that write rows */
+    sample_code plain, requested, decided; /* requested: of calls with extras or a report; decided: of those that write filtered rows */
     size_t sum_parts; /* of all rows together, of the call that has most: sums.cuh */
 };
 
@@ -159,21 +159,21 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     if (code == cudaSuccess) code = cudaGetDeviceProperties(&properties, plan->desc.device);
     if (code != cudaSuccess) return device_fail(error, "querying the GPU", code);
     /* Loads the kernels now, and shows whether this build has code for this GPU. */
-    const uint32_t flags = plan->desc.flags;
+    const bool probs = plan->desc.input == RAFFLE_PROBS;
     cudaFuncAttributes attributes = {};
     code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
     device_state made = {};
     static_cast<device_facts &>(made) = facts_make(plan->desc.device, properties, attributes.ptxVersion);
     if (code == cudaSuccess) code = code_load(&made.plain, kernels[plan->desc.dtype], made);
-    if (code == cudaSuccess && flags) code = code_load(&made.requested, sample_requested[plan->desc.dtype], made);
-    if (code == cudaSuccess && flags & RAFFLE_PLAN_EXTRA) code = code_load(&made.decided, decide_requested[plan->desc.dtype], made);
+    if (code == cudaSuccess && plan->desc.flags) code = code_load(&made.requested, sample_requested[plan->desc.dtype], made);
+    if (code == cudaSuccess && !probs) code = code_load(&made.decided, decide_kernels[plan->desc.dtype], made);
     if (code == cudaSuccess && made.clusters) code = write_prepare(&plan->desc);
     if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
     device_state *state = (device_state *)malloc(sizeof *state);
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
     *state = made;
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
-    state->sum_parts = plan->desc.input == RAFFLE_PROBS ? 0 : sum_parts_most(&plan->desc, state->processors);
+    state->sum_parts = probs ? 0 : sum_parts_most(&plan->desc, state->processors);
     sample_args unused;
     verify_args unused_too;
     plan->state = state;
@@ -229,7 +229,7 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
 }
 
 static cudaError_t launch(const device_state *state, const sample_code &code, sample_args *a, cudaStream_t stream) {
-    const bool prepares = a->extra || (a->has_report && a->allow); /* parts must fit into edit_space */
+    const bool prepares = a->extra || (a->allow && &code != &state->plain); /* parts must fit into edit_space */
     const dim3 grid = parts_grid(a->rows, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
     const int64_t each = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
     const size_t spread = state->early && each < BLOCKS_PER_SM ? shared_spread(*state, each) : 0;
@@ -253,11 +253,12 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 
-/* raffle_softmax and raffle_mask. */
+/* raffle_softmax and raffle_mask. Rows of logits that are filtered are decided by the loops of raffle_sample, then written: of those, only
+ * groups that keep a token are read again. */
 static raffle_status write(const raffle_plan *plan, const call *call, raffle_error *error) {
     const device_state *state = (const device_state *)plan->state;
     sample_args a;
-    if (!call->params.extra) return write_call(plan, call, error);
+    if (plan->desc.input == RAFFLE_PROBS || !params_filter(&call->params)) return write_call(plan, call, error);
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(state->device);

@@ -17,8 +17,8 @@ static const write_kernels *kernels_of(const raffle_plan_desc *desc) {
 static size_t padded(size_t bytes) { return (bytes + RAFFLE_WORKSPACE_ALIGN - 1) / RAFFLE_WORKSPACE_ALIGN * RAFFLE_WORKSPACE_ALIGN; }
 
 size_t write_workspace(const raffle_plan_desc *desc) {
-    const bool requested = desc->flags & RAFFLE_PLAN_EXTRA && verdict_requested_bytes > sizeof(verdict);
-    return padded((size_t)desc->rows_max * (requested ? verdict_requested_bytes : sizeof(verdict)));
+    const bool decided = desc->input != RAFFLE_PROBS && verdict_decided_bytes > sizeof(verdict);
+    return padded((size_t)desc->rows_max * (decided ? verdict_decided_bytes : sizeof(verdict)));
 }
 
 static void args_make(write_args *a, const raffle_plan *plan, const call *call) {
@@ -63,16 +63,15 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
     const bool one = a->rows == 1 && !a->row_index; /* row_stride does not matter */
     a->readable = !a->allow && a->vocab * bytes % 16 == 0 && (uintptr_t)a->logits % 16 == 0;
     if (!one && a->row_stride * bytes % 16) a->readable = 0;
-    a->filters = a->token || p->top_k || p->top_p || p->min_p || p->extra;
+    a->filters = a->token || params_filter(p);
     char *memory = (char *)call->launch.workspace;
     a->verdicts = (verdict *)memory;
     a->mass = (uint64_t *)(memory + write_workspace(&plan->desc));
     a->peak = (float *)((char *)a->mass + padded((size_t)plan->desc.rows_max * (size_t)a->groups * sizeof *a->mass));
 }
 
-static cudaError_t launch(write_function kernel, dim3 grid, write_args *a, cudaStream_t stream) {
-    void *parameters[] = {a};
-    return cudaLaunchKernel(kernel, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+static cudaError_t launch(write_function kernel, dim3 grid, const write_args &a, const device_facts &gpu, cudaStream_t stream) {
+    return kernel_start(kernel, grid, dim3(BLOCK_THREADS), 0, a, gpu, stream);
 }
 
 /* ---- one launch, where a cluster's shared memory holds a row ------------------------------------------------ */
@@ -126,24 +125,24 @@ static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const 
 /* ---- the call -------------------------------------------------------------------------------------------------- */
 
 /* As many blocks a row as it has work for, and no more than fill the GPU. */
-static dim3 grid_of(const write_args *a, int processors) {
-    const int64_t most = parts_of(a->groups, BLOCK_WARPS), room = (int64_t)processors * BLOCKS_EACH;
-    const int64_t fair = a->rows < room ? parts_of(room, a->rows) : 1;
-    return dim3((unsigned)least(most, fair), (unsigned)least(a->rows, GRID_ROWS));
+static dim3 grid_of(const write_args &a, int processors) {
+    const int64_t most = parts_of(a.groups, BLOCK_WARPS), room = (int64_t)processors * BLOCKS_EACH;
+    const int64_t fair = a.rows < room ? parts_of(room, a.rows) : 1;
+    return dim3((unsigned)least(most, fair), (unsigned)least(a.rows, GRID_ROWS));
 }
 
 /* What is written of rows that are decided, or whose records are there. */
-static cudaError_t write_rows(const write_kernels &k, write_args *a, int processors, cudaStream_t stream) {
+static cudaError_t write_rows(const write_kernels &k, const write_args &a, const device_facts &gpu, cudaStream_t stream) {
     cudaError_t code = cudaSuccess;
-    if (a->list || a->count) code = launch(k.list, dim3((unsigned)least(a->rows, INT32_MAX)), a, stream);
-    if (code == cudaSuccess && (a->data || a->kept || a->row_flags)) code = launch(k.write, grid_of(a, processors), a, stream);
+    if (a.list || a.count) code = launch(k.list, dim3((unsigned)least(a.rows, INT32_MAX)), a, gpu, stream);
+    if (code == cudaSuccess && (a.data || a.kept || a.row_flags)) code = launch(k.write, grid_of(a, gpu.processors), a, gpu, stream);
     return code;
 }
 
 cudaError_t write_decided(const raffle_plan *plan, const call *call) {
     write_args a;
     args_make(&a, plan, call);
-    return write_rows(write_kernels_requested[plan->desc.dtype], &a, facts_of(plan).processors, call->launch.stream);
+    return write_rows(write_kernels_decided[plan->desc.dtype], a, facts_of(plan), call->launch.stream);
 }
 
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -161,8 +160,8 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
         code = cluster_launch(k.cluster, &a, shape, gpu, call->launch.stream);
         return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     }
-    code = launch(k.records, grid_of(&a, gpu.processors), &a, call->launch.stream);
-    if (code == cudaSuccess && a.filters) code = launch(k.verdicts, dim3((unsigned)least(a.rows, INT32_MAX)), &a, call->launch.stream);
-    if (code == cudaSuccess && !a.token) code = write_rows(k, &a, gpu.processors, call->launch.stream);
+    code = launch(k.records, grid_of(a, gpu.processors), a, gpu, call->launch.stream);
+    if (code == cudaSuccess && a.filters) code = launch(k.verdicts, dim3((unsigned)least(a.rows, INT32_MAX)), a, gpu, call->launch.stream);
+    if (code == cudaSuccess && !a.token) code = write_rows(k, a, gpu, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }

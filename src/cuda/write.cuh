@@ -63,9 +63,9 @@ struct write_kernels {
     cluster_function cluster;
 };
 extern const write_kernels write_kernels_logits[3], write_kernels_probs[3]; /* by raffle_dtype */
-/* Those of calls with a raffle_extra, whose verdicts are of another size: write and list, behind decide_requested. */
-extern const write_kernels write_kernels_requested[3];
-extern const size_t verdict_requested_bytes;
+/* Those behind decide_kernels, whose verdicts are of another size: write and list. */
+extern const write_kernels write_kernels_decided[3];
+extern const size_t verdict_decided_bytes;
 
 #define MASS_NAN (1ull << 63)
 
@@ -109,6 +109,7 @@ template <class type> __device__ __forceinline__ device_row write_row(const writ
 /* Groups of all rows, a warp each: maxima and sums of weights. Grid: (blocks of a row, rows). */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_kernel(const __grid_constant__ write_args a) {
     const int lane = threadIdx.x % WARP;
+    previous_wait();
     for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
         row_params p;
         if (!write_params(a, row, &p) || draw_follows(a, row)) continue;
@@ -193,7 +194,7 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     return v;
 }
 
-/* What a row keeps: made by verdict_kernel if there are filters, by decide_kernel if there is a raffle_extra. */
+/* What a row keeps: made by decide_kernel or, of probabilities, by verdict_kernel if there are filters. */
 __device__ __forceinline__ verdict verdict_of(const write_args &a, int64_t row, const row_params &p, bool valid, verdict_space *s) {
     if (!valid) return verdict();
 #if CUT_MORE
@@ -347,6 +348,7 @@ template <class type> __device__ __forceinline__ void group_write(const write_ar
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) write_kernel(const __grid_constant__ write_args a) {
     __shared__ verdict_space space;
     __shared__ writing w;
+    previous_wait();
     for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
         row_params p;
         const bool known = write_params(a, row, &p);
@@ -383,6 +385,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
     __shared__ verdict_space space;
     __shared__ block_space sums;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    previous_wait();
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         row_params p;
         const bool known = write_params(a, row, &p);
@@ -456,6 +459,7 @@ template <class type> __device__ __forceinline__ void verdict_draw(const write_a
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_kernel(const __grid_constant__ write_args a) {
     __shared__ work<type> k;
     __shared__ uint32_t nan;
+    previous_wait();
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         row_params p;
         if (draw_follows(a, row)) continue;

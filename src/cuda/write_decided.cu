@@ -1,6 +1,6 @@
-/* write_extra.cu - raffle_softmax and raffle_mask for calls with a raffle_extra. The first launch prepares, reads and cuts each row
- * by the loops of raffle_sample, and leaves a verdict where that leaves a token; the kernels of write.cuh then write the row out
- * of the logits and of what was edited. */
+/* write_decided.cu - raffle_softmax and raffle_mask of logits with filters or a raffle_extra. The first launch prepares, reads and cuts
+ * each row by the loops of raffle_sample, and leaves a verdict where that leaves a token; the kernels of write.cuh then write the row
+ * out of the logits and of what was edited. Groups that keep nothing are not read again: their maxima say so. */
 #define CUT_MORE 1
 
 #include "device.cuh"
@@ -10,7 +10,7 @@
 #include "kernel.cuh"
 #include "write.cuh"
 
-extern const size_t verdict_requested_bytes = sizeof(verdict);
+extern const size_t verdict_decided_bytes = sizeof(verdict);
 
 /* What a row keeps, by one thread, and the end of it. `told` is not looked at if it has no token. best: the largest logit that it keeps. */
 template <class type>
@@ -67,5 +67,5 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
 #define TYPES(kernel) kernel(type_f32), kernel(type_f16), kernel(type_bf16)
 #define DECIDE(type) decide_kernel<requested<type>>
 #define KERNELS(type) {nullptr, nullptr, write_kernel<requested<type>>, list_kernel<requested<type>>, nullptr}
-extern const sample_function decide_requested[3] = {TYPES(DECIDE)};
-extern const write_kernels write_kernels_requested[3] = {TYPES(KERNELS)};
+extern const sample_function decide_kernels[3] = {TYPES(DECIDE)};
+extern const write_kernels write_kernels_decided[3] = {TYPES(KERNELS)};
