@@ -5,7 +5,7 @@
 
 #include "cluster.cuh"
 
-enum { GRID_ROWS = 32768, BLOCKS_EACH = 4 }; /* rows along the second side of a grid; blocks that a multiprocessor holds */
+enum { GRID_ROWS = 32768 }; /* rows along the second side of a grid */
 
 #define KERNELS(type) {records_kernel<type>, verdict_kernel<type>, write_kernel<type>, list_kernel<type>, cluster_kernel<type>}
 const write_kernels write_kernels_logits[3] = {KERNELS(type_f32), KERNELS(type_f16), KERNELS(type_bf16)};
@@ -126,8 +126,8 @@ static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const 
 
 /* As many blocks a row as it has work for, and no more than fill the GPU. */
 static dim3 grid_of(const write_args &a, int processors) {
-    const int64_t most = parts_of(a.groups, BLOCK_WARPS), room = (int64_t)processors * BLOCKS_EACH;
-    const int64_t fair = a.rows < room ? parts_of(room, a.rows) : 1;
+    const int64_t most = parts_of(a.groups, BLOCK_WARPS), room = (int64_t)processors * WRITES_PER_SM;
+    const int64_t fair = a.rows < room ? room / a.rows : 1;
     return dim3((unsigned)least(most, fair), (unsigned)least(a.rows, GRID_ROWS));
 }
 

@@ -8,6 +8,8 @@
 
 #include "probability.h"
 
+enum { WRITES_PER_SM = 4 }; /* blocks of write_kernel that a multiprocessor holds */
+
 /* What a row keeps, and the mass it shares. */
 struct verdict {
     uint64_t mass;
@@ -18,6 +20,7 @@ struct verdict {
     uint32_t flags;
 #if CUT_MORE
     device_row row; /* as it was prepared */
+    float temperature;
     bool pieces;    /* its records are maxima of pieces */
 #endif
 };
@@ -194,14 +197,20 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     return v;
 }
 
-/* What a row keeps: made by decide_kernel or, of probabilities, by verdict_kernel if there are filters. */
-__device__ __forceinline__ verdict verdict_of(const write_args &a, int64_t row, const row_params &p, bool valid, verdict_space *s) {
-    if (!valid) return verdict();
+/* What a row keeps, and its temperature; false: a parameter is wrong. Verdicts are made by decide_kernel or, of probabilities, by
+ * verdict_kernel if there are filters. */
+__device__ __forceinline__ bool verdict_of(const write_args &a, int64_t row, verdict *v, float *temperature, verdict_space *s) {
 #if CUT_MORE
-    return a.verdicts[row];
+    *v = a.verdicts[row];
+    *temperature = v->temperature;
+    return !(v->flags & RAFFLE_ROW_ARGUMENT);
 #else
-    if (a.filters) return a.verdicts[row];
-    return verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
+    row_params p;
+    *v = verdict();
+    if (!write_params(a, row, &p)) return false;
+    *temperature = p.temperature;
+    *v = a.filters ? a.verdicts[row] : verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
+    return true;
 #endif
 }
 
@@ -214,16 +223,22 @@ template <class type> __device__ __forceinline__ device_row written_row(const wr
 #endif
 }
 
+/* The maximum of a group, out of the row's records. */
+__device__ __forceinline__ float verdict_peak(const write_args &a, const verdict &v, int64_t row, int g) {
+    const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
 #if CUT_MORE
-/* The maximum of a group, out of the records that decide_kernel has left. */
-__device__ __forceinline__ float verdict_peak(const verdict &v, const float *peaks, int g) {
-    float peak = MINUS_INF;
     if (v.only) return v.best; /* there are no records */
     if (!v.pieces) return peaks[g];
-    for (int i = 0; i < PIECES; ++i) peak = v_max(peaks[g * PIECES + i], peak);
-    return peak;
-}
+#else
+    if (!a.filters) return peaks[g];
 #endif
+    return pieces_most(((const float4 *)peaks)[g]);
+}
+
+/* Whether a group may keep a token. */
+__device__ __forceinline__ bool verdict_keeps(const verdict &v, int g, float peak) {
+    return peak > MINUS_INF && peak >= v.kept.low && (!v.only || g == v.first);
+}
 
 /* ---- writing ----------------------------------------------------------------------------------------- */
 
@@ -235,18 +250,20 @@ struct writing {
     portion best_portion;
     log_line line;
     float nothing;
+    uint32_t filling; /* the same as it is stored, twice if it has two bytes */
     int32_t valid;
 };
 
-__device__ __forceinline__ void writing_make(writing *w, const write_args &a, const row_params &p, const verdict &v, bool valid) {
+__device__ __forceinline__ void writing_make(writing *w, const write_args &a, float temperature, const verdict &v, bool valid) {
     w->valid = valid;
     w->v = v;
     w->nothing = a.form == FORM_PROBABILITY || (a.form == FORM_LOGIT && a.unset == LINEAR_TEMPERATURE) ? 0.0f : MINUS_INF;
+    w->filling = w->nothing == 0.0f ? 0 : a.dtype == RAFFLE_F32 ? 0xff800000u : a.dtype == RAFFLE_F16 ? 0xfc00fc00u : 0xff80ff80u;
     if (!valid || v.only || v.best == MINUS_INF) return;
-    w->by = scale_make(p.temperature);
+    w->by = scale_make(temperature);
     w->row = ref_make(w->by, v.best);
     w->best_portion = portion_make(v.mass);
-    if (a.form == FORM_LOG) w->line = log_line_make(p.temperature, v.best, &w->row, v.mass);
+    if (a.form == FORM_LOG) w->line = log_line_make(temperature, v.best, &w->row, v.mass);
 }
 
 /* Which of a lane's tokens are kept, as bits. */
@@ -310,32 +327,41 @@ __device__ __forceinline__ void mask_store(uint32_t *words, bool wide, int lane,
     }
 }
 
-/* One group, everything but the list. */
+/* One group that keeps nothing, by a warp. */
+__device__ __forceinline__ void group_fill(const write_args &a, uint32_t filling, int64_t index, int g) {
+    const int lane = threadIdx.x % WARP, count = (int)min((int64_t)GROUP, a.vocab - g * (int64_t)GROUP), bytes = a.dtype == RAFFLE_F32 ? 4 : 2;
+    char *to = a.data + (index * a.data_stride + g * (int64_t)GROUP) * bytes;
+    if (a.data && count == GROUP && (uintptr_t)to % 16 == 0) {
+        for (int i = lane; i < GROUP * bytes / 16; i += WARP) ((uint4 *)to)[i] = make_uint4(filling, filling, filling, filling);
+    } else if (a.data) {
+        for (int i = lane; i < count; i += WARP)
+            if (bytes == 4) ((uint32_t *)to)[i] = filling;
+            else ((uint16_t *)to)[i] = (uint16_t)filling;
+    }
+    if (a.kept && lane < GROUP / 32 && lane * 32 < count) a.kept[index * a.kept_stride + g * (int64_t)(GROUP / 32) + lane] = 0;
+}
+
+/* One group that may keep tokens, everything but the list. */
 template <class type> __device__ __forceinline__ void group_write(const write_args &a, const writing &w, const device_row &row,
                                                                   int64_t index, int g, float peak) {
     const int lane = threadIdx.x % WARP, count = (int)min((int64_t)GROUP, a.vocab - g * (int64_t)GROUP);
     const bool wide = row.aligned && group_whole(row, g);
-    const bool any = w.valid && peak > MINUS_INF && peak >= w.v.kept.low && (!w.v.only || g == w.v.first);
-    float y[LANE_TOKENS];
-    uint32_t kept = 0;
+    float x[LANE_TOKENS], y[LANE_TOKENS];
+    lane_read<type>(row, g, lane, x);
+    const uint32_t kept = lane_kept<type>(row, g, lane, x, w.v);
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS; ++j) y[j] = w.nothing;
-    if (any) {
-        float x[LANE_TOKENS];
-        lane_read<type>(row, g, lane, x);
-        kept = lane_kept<type>(row, g, lane, x, w.v);
-        if (a.form == FORM_PROBABILITY && !w.v.only) {
-            const ref f = ref_any(w.by, peak);
-            const portion p = portion_below(w.best_portion, ref_distance(&w.row, w.v.best, &f, peak));
-            lane_weights(x, ref_deep(f, w.by, peak));
+    if (a.form == FORM_PROBABILITY && !w.v.only) {
+        const ref f = ref_any(w.by, peak);
+        const portion p = portion_below(w.best_portion, ref_distance(&w.row, w.v.best, &f, peak));
+        lane_weights(x, ref_deep(f, w.by, peak));
 #pragma unroll
-            for (int j = 0; j < LANE_TOKENS; ++j)
-                if (kept >> j & 1 && !p.none) y[j] = v_portion(x[j], &p);
-        } else {
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (kept >> j & 1 && !p.none) y[j] = v_portion(x[j], &p);
+    } else {
 #pragma unroll
-            for (int j = 0; j < LANE_TOKENS; ++j)
-                if (kept >> j & 1) y[j] = value_of(w, a.form, x[j]);
-        }
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (kept >> j & 1) y[j] = value_of(w, a.form, x[j]);
     }
     if (a.data) {
         const int bytes = a.dtype == RAFFLE_F32 ? 4 : 2;
@@ -344,83 +370,95 @@ template <class type> __device__ __forceinline__ void group_write(const write_ar
     if (a.kept) mask_store<type>(a.kept + index * a.kept_stride + g * (int64_t)(GROUP / 32), wide, lane, count, kept);
 }
 
-/* Grid: (blocks of a row, rows). In place is fine: a warp has read a group before it writes it, and no one else reads it. */
-template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) write_kernel(const __grid_constant__ write_args a) {
+/* Grid: (blocks of a row, rows). In place is fine: a warp has read a group before it writes it, and no one else reads it. A warp has up
+ * to 32 groups one behind the other and looks at all of their maxima at once: most keep nothing where rows are filtered. */
+template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, WRITES_PER_SM) write_kernel(const __grid_constant__ write_args a) {
     __shared__ verdict_space space;
     __shared__ writing w;
+    const int warps = gridDim.x * BLOCK_WARPS, per = min(WARP, (a.groups + warps - 1) / warps), lane = threadIdx.x % WARP;
     previous_wait();
     for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
-        row_params p;
-        const bool known = write_params(a, row, &p);
-        const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
-        const verdict v = verdict_of(a, row, p, known, &space);
-#if CUT_MORE
-        const bool valid = known && !(v.flags & RAFFLE_ROW_ARGUMENT);
-#else
-        const bool valid = known;
-#endif
-        if (threadIdx.x == 0) {
-            writing_make(&w, a, p, v, valid);
-            if (a.row_flags && blockIdx.x == 0) a.row_flags[row] = valid ? v.flags : RAFFLE_ROW_ARGUMENT;
+        {
+            verdict v;
+            float temperature;
+            const bool valid = verdict_of(a, row, &v, &temperature, &space);
+            if (threadIdx.x == 0) {
+                writing_make(&w, a, temperature, v, valid);
+                if (a.row_flags && blockIdx.x == 0) a.row_flags[row] = valid ? v.flags : RAFFLE_ROW_ARGUMENT;
+            }
         }
         __syncthreads();
-        const device_row r = valid ? written_row<type>(a, row, v) : device_row();
-        for (int g = blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP; g < a.groups; g += gridDim.x * BLOCK_WARPS) {
-            float peak = MINUS_INF;
-#if CUT_MORE
-            if (valid) peak = verdict_peak(v, peaks, g);
-#else
-            if (valid && !a.filters) peak = peaks[g];
-            if (valid && a.filters)
-                for (int i = 0; i < PIECES; ++i) peak = v_max(peaks[g * PIECES + i], peak);
-#endif
-            group_write<type>(a, w, r, row, g, peak);
+        for (int first = (blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP) * per; first < a.groups; first += warps * per) {
+            const int own = first + lane, count = min(per, a.groups - first);
+            const float peak = w.valid && lane < count ? verdict_peak(a, w.v, row, own) : MINUS_INF;
+            const uint32_t keeps = __ballot_sync(ALL_LANES, w.valid && lane < count && verdict_keeps(w.v, own, peak));
+            for (int i = 0; i < count; ++i)
+                if (!(keeps >> i & 1)) group_fill(a, w.filling, row, first + i);
+            for (uint32_t left = keeps; left; left &= left - 1) {
+                const int i = __ffs(left) - 1;
+                group_write<type>(a, w, written_row<type>(a, row, w.v), row, first + i, __shfl_sync(ALL_LANES, peak, i));
+            }
         }
         __syncthreads(); /* w is used again */
     }
 }
 
+/* The groups [first, first + BLOCK_THREADS) of a row that may keep a token, in ascending order; how many there are. By a block. */
+__device__ __forceinline__ int groups_keep(const write_args &a, const verdict &v, int64_t row, int first, int32_t *group, uint32_t *of_warp) {
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = first + (int)threadIdx.x;
+    const bool keeps = g < a.groups && verdict_keeps(v, g, verdict_peak(a, v, row, g));
+    const uint32_t lanes = __ballot_sync(ALL_LANES, keeps);
+    if (lane == 0) of_warp[warp] = __popc(lanes);
+    __syncthreads();
+    int at = 0, total = 0;
+    for (int i = 0; i < BLOCK_WARPS; ++i) {
+        if (i < warp) at += of_warp[i];
+        total += of_warp[i];
+    }
+    if (keeps) group[at + __popc(lanes & ((1u << lane) - 1))] = g;
+    __syncthreads();
+    return total;
+}
+
 /* The kept tokens of a row in ascending order, and how many there are: a block a row. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kernel(const __grid_constant__ write_args a) {
     __shared__ verdict_space space;
-    __shared__ block_space sums;
+    __shared__ uint32_t of_warp[2][BLOCK_WARPS];
+    __shared__ int32_t group[BLOCK_THREADS];
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     previous_wait();
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-        row_params p;
-        const bool known = write_params(a, row, &p);
-        const verdict v = verdict_of(a, row, p, known, &space);
-#if CUT_MORE
-        const bool valid = known && !(v.flags & RAFFLE_ROW_ARGUMENT);
-#else
-        const bool valid = known;
-#endif
+        verdict v;
+        float temperature;
+        const bool valid = verdict_of(a, row, &v, &temperature, &space);
         const device_row r = valid ? written_row<type>(a, row, v) : device_row();
         int64_t total = 0;
-        for (int first = 0; valid && first < a.groups; first += BLOCK_WARPS) { /* a token of each lane at a time: in order */
-            const int g = first + warp;
-            uint32_t bits[LANE_TOKENS], own = 0;
-            for (int j = 0; j < LANE_TOKENS; ++j) {
-                const int64_t id = g * (int64_t)GROUP + j * WARP + lane;
-                const float x = g < a.groups ? token_read_inline<type>(r, id) : MINUS_INF;
-                const bool in = cut_keeps(v.kept, x, id) && (!v.only || g == v.first);
-                bits[j] = __ballot_sync(ALL_LANES, in);
-                if (v.only && v.kept.tie_last == INT32_MAX) bits[j] = own ? 0 : bits[j] & (0u - bits[j]);
-                own += __popc(bits[j]);
-            }
-            __syncthreads();
-            if (lane == 0) sums.of_warp[warp] = own;
-            __syncthreads();
-            int64_t at = total;
-            for (int i = 0; i < BLOCK_WARPS; ++i) {
-                if (i < warp) at += (int64_t)sums.of_warp[i];
-                total += (int64_t)sums.of_warp[i];
-            }
-            for (int j = 0; a.list && j < LANE_TOKENS; ++j) {
-                const int64_t slot = at + __popc(bits[j] & ((1u << lane) - 1));
-                if (bits[j] >> lane & 1 && slot < a.list_stride)
-                    a.list[row * a.list_stride + slot] = (int32_t)(g * GROUP + j * WARP + lane);
-                at += __popc(bits[j]);
+        for (int first = 0; valid && first < a.groups; first += BLOCK_THREADS) {
+            const int count = groups_keep(a, v, row, first, group, of_warp[0]);
+            for (int next = 0; next < count; next += BLOCK_WARPS) { /* a token of each lane at a time: in order */
+                const int g = next + warp < count ? group[next + warp] : -1;
+                uint32_t bits[LANE_TOKENS], own = 0;
+                for (int j = 0; j < LANE_TOKENS; ++j) {
+                    const int64_t id = g * (int64_t)GROUP + j * WARP + lane;
+                    const bool in = g >= 0 && cut_keeps(v.kept, token_read_inline<type>(r, id), id);
+                    bits[j] = __ballot_sync(ALL_LANES, in);
+                    if (v.only && v.kept.tie_last == INT32_MAX) bits[j] = own ? 0 : bits[j] & (0u - bits[j]);
+                    own += __popc(bits[j]);
+                }
+                if (lane == 0) of_warp[1][warp] = own;
+                __syncthreads();
+                int64_t at = total;
+                for (int i = 0; i < BLOCK_WARPS; ++i) {
+                    if (i < warp) at += of_warp[1][i];
+                    total += of_warp[1][i];
+                }
+                for (int j = 0; a.list && j < LANE_TOKENS; ++j) {
+                    const int64_t slot = at + __popc(bits[j] & ((1u << lane) - 1));
+                    if (bits[j] >> lane & 1 && slot < a.list_stride)
+                        a.list[row * a.list_stride + slot] = (int32_t)(g * GROUP + j * WARP + lane);
+                    at += __popc(bits[j]);
+                }
+                __syncthreads(); /* of_warp and group are used again */
             }
         }
         if (a.count && threadIdx.x == 0) a.count[row] = (int32_t)total;

@@ -20,6 +20,7 @@ __device__ __forceinline__ void verdict_leave(const sample_args &a, const work<t
     v.best = best;
     v.kept = cut_from(PLUS_INF);
     v.row = k.row;
+    v.temperature = k.params.temperature;
     v.pieces = k.to.pieces;
     if (!(flags & (RULE_ROW_EMPTY | RAFFLE_ROW_ARGUMENT))) {
         v.mass = told.draw_tickets;
@@ -38,6 +39,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (part_make(a).row >= a.rows) return;
     previous_wait();
     const bool nan = part_read<type>(a, &k);
+    next_start();
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
         row_state *state = a.state + p.row;
