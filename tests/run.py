@@ -273,13 +273,19 @@ def step_sanitize():
     if not arch or not sanitizer:
         return skip("sanitize-cuda", "no GPU on this machine" if not arch else "no compute-sanitizer on this machine")
     build_cuda(arch, "tests_cuda")
-    for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
-        for program in sorted((ROOT / "build-cuda-test/tests/cuda").glob("cuda_*")):
-            if program.is_dir() or program.name == "cuda_without_gpu":
-                continue
-            started = time.time()
-            status, text = execute([sanitizer, "--tool", tool, "--error-exitcode", 9, program], env={"RAFFLE_TEST_QUICK": "20"})
-            count_output(f"{tool}.{program.name}", text, status == 0, time.time() - started)
+    programs = [program for program in sorted((ROOT / "build-cuda-test/tests/cuda").glob("cuda_*"))
+                if not program.is_dir() and program.name != "cuda_without_gpu"]
+
+    def run(job):
+        started = time.time()
+        tool, program = job
+        status, text = execute([sanitizer, "--tool", tool, "--error-exitcode", 9, program], env={"RAFFLE_TEST_QUICK": "20"})
+        return f"{tool}.{program.name}", text, status == 0, time.time() - started
+
+    jobs = [(tool, program) for tool in ("memcheck", "synccheck", "racecheck", "initcheck") for program in programs]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for done in pool.map(run, jobs):
+            count_output(*done)
 
 
 def step_emulate():
