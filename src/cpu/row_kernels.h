@@ -322,6 +322,14 @@ DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
 static int guessed_not(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {
     return (void)k, (void)w, (void)q, (void)mass, (void)low, (void)high, 0;
 }
+static float patched_peak_bound(const work *k, int64_t count, float best) {
+    const cpu_scratch *s = k->scratch;
+    for (int64_t wanted = count;; wanted += wanted / 8 + 1) { /* some groups turn out to have less than was thought */
+        const float bound = peak_bound(k, wanted, best);
+        row_make_from(k->row, s, bound);
+        if (!(bound > -FLT_MAX) || peaks_reaching(s, bound) >= count) return bound;
+    }
+}
 DEFINE_PATCHED(listing, list, cut_above(low).low, (const work *k, const weighing *w, float low, float high), k, w, low, high)
 DEFINE_PATCHED(listing, sketch, MINUS_INF, (const work *k, const weighing *w), k, w)
 DEFINE_PATCHED(uint64_t, weigh, MINUS_INF, (const work *k, const weighing *w), k, w)
@@ -338,6 +346,6 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
 static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, guessed_not, patched_weigh, patched_weigh_kept,
-                              peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
+                              patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
                               patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
                               patched_cap};

@@ -6,7 +6,7 @@ static int kind_of(const cpu_row *row, int dtype) { return row->allow ? dtype | 
 /* The tokens of group g to x[GROUP]: masked ones, NaN and what is behind the row are -inf. */
 static void group_read(const cpu_row *row, int dtype, int64_t g, float *x) {
     const int kind = kind_of(row, dtype);
-    if (row->patch && !row->patch->made[g]) row->patch->make(row->patch, g);
+    if (row->patch) row_make(row, g);
     for (int j = 0; j < GROUP; j += V_LANES) {
         int64_t i = g * GROUP + j;
         vf read = i < row->params.vocab ? read_group(row, i, 0, kind) : v_set(MINUS_INF);
