@@ -19,7 +19,7 @@ RAFFLE_FN vf read_prepare(const cpu_row *row, int64_t i, vf x, int kind) {
         vf zero = v_set(0.0f), none = v_select(v_eq(x, zero), v_set(MINUS_INF), v_set(float_of(0x7fc00000u)));
         x = v_select(v_gt(x, zero), x, none);
     }
-    if (kind & READ_ALLOW) x = v_select(v_mask(row->allow[i / 32] >> (i % 32)), x, v_set(MINUS_INF));
+    if (kind & READ_ALLOW) x = v_select(v_allowed(row->allow, i), x, v_set(MINUS_INF));
     return x;
 }
 
@@ -94,20 +94,24 @@ RAFFLE_FN int64_t group_end(const cpu_row *row, int64_t g) {
 
 enum { PART = GROUP / CPU_PARTS }; /* tokens of a part */
 
-/* The largest logits of tokens first .. first + count - 1, lane by lane; NaN counts as -inf and leaves *numbers. `rough`:
- * read_rough reads them. It and `count` are compile-time constants. */
+/* The largest logits of tokens first .. first + count - 1, lane by lane; NaN counts as -inf and leaves *numbers, masked ones
+ * too. `rough`: read_rough reads them. It and `count` are compile-time constants. */
 RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough, vm *numbers, int kind) {
+    enum { STEP = 32 }; /* tokens of a mask's word */
+    const int masked = (kind & READ_ALLOW) != 0;
+    const uint32_t *allow = masked ? row->allow + first / STEP : NULL;
     vf a = v_set(MINUS_INF), b = a;
-    for (int64_t i = first; i < first + count; i += 2 * V_LANES) {
-        vf x, y;
-        if (rough) read_rough(row, i, &x, &y, kind);
-        else read_pair(row, i, &x, &y, kind);
-        *numbers = v_numbers(*numbers, x, y);
-        if (count > PART) { /* two chains where they are long */
-            a = v_max(x, a);
-            b = v_max(y, b);
-        } else {
-            a = v_max(y, v_max(x, a));
+    for (int j = 0; j < count; j += STEP) {
+        for (int n = 0; n < STEP; n += 2 * V_LANES) {
+            vf x, y;
+            if (masked) read_in_order(row, first + j + n, &x, &y, kind & ~READ_ALLOW);
+            else if (rough) read_rough(row, first + j + n, &x, &y, kind);
+            else read_pair(row, first + j + n, &x, &y, kind);
+            *numbers = v_numbers(*numbers, x, y);
+            a = masked ? v_max_allowed(x, a, allow + j / STEP, n) : v_max(x, a);
+            if (count <= PART) b = a; /* two chains where they are long */
+            b = masked ? v_max_allowed(y, b, allow + j / STEP, n + V_LANES) : v_max(y, b);
+            if (count <= PART) a = b;
         }
     }
     if (count > PART) a = v_max(a, b);
@@ -164,6 +168,17 @@ RAFFLE_FN void group_tops_edge(const cpu_row *row, const cpu_scratch *s, int64_t
     }
 }
 
+/* Whether a row has NaN, `numbers` being those that its maxima were made of, and perhaps masked ones. */
+RAFFLE_FN int row_nan(const cpu_row *row, vm numbers, int kind) {
+    if (!(kind & READ_ALLOW) || v_bits(numbers) == v_bits(v_every())) return v_bits(numbers) != v_bits(v_every());
+    vm allowed = v_every();
+    for (int64_t i = 0; i < row->params.vocab; i += V_LANES) {
+        vf x = read_group(row, i, 0, kind);
+        allowed = v_numbers(allowed, x, x);
+    }
+    return v_bits(allowed) != v_bits(v_every());
+}
+
 /* Fills peak[] with each group's largest logit and returns the row's; *nan: whether there was a NaN.
  * `fine`, a compile-time constant: fills part[] too. */
 RAFFLE_FN float row_scan_as(const cpu_row *row, const cpu_scratch *s, int *nan, int fine, int kind) {
@@ -197,7 +212,7 @@ RAFFLE_FN float row_scan_as(const cpu_row *row, const cpu_scratch *s, int *nan, 
     peaks_pad(s);
     for (int64_t i = s->groups * CPU_PARTS; fine && i % PEAK_PAD; ++i) s->part[i] = MINUS_INF;
     for (g = 0; fine && g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
-    *nan = v_bits(numbers) != v_bits(v_every());
+    *nan = row_nan(row, numbers, kind);
     return v_peak(best);
 }
 
@@ -324,11 +339,12 @@ RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, f
     s->size[g] = v_total(sum.size);
 }
 
-/* The largest logits of groups first .. end-1, which are whole, to peak[]. */
-RAFFLE_FN void groups_top(const cpu_row *row, const cpu_scratch *s, int64_t first, int64_t end, vm *numbers, int kind) {
+/* The largest logits of groups first .. end-1, which are whole, to peak[]. NaN are found when they are weighed. */
+RAFFLE_FN void groups_top(const cpu_row *row, const cpu_scratch *s, int64_t first, int64_t end, int kind) {
+    vm numbers = v_every();
     for (int64_t g = first; g < end; g += 4) {
         vf top[4];
-        for (int i = 0; i < 4; ++i) top[i] = group_top(row, g + i < end ? g + i : end - 1, numbers, kind);
+        for (int i = 0; i < 4; ++i) top[i] = group_top(row, g + i < end ? g + i : end - 1, &numbers, kind);
         v_store_peaks(s->peak + g, top[0], top[1], top[2], top[3]);
     }
 }
@@ -342,6 +358,7 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
     block_refs f;
     block_refs_make(&f, scale, s.peak + first, s.exponent + first);
     const uint32_t open = k->state->open ? f.open : 0;
+    vm ahead_numbers = v_every();
     for (int64_t g = first; g < end; g += 4) {
         vsum sum[4];
         vf top[4];
@@ -350,7 +367,7 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
             int64_t now = g + i < end ? g + i : end - 1, ahead = next + q < whole ? next + q : whole - 1;
             if (to && (g + i >= end || !(f.plain >> q & 1))) {
                 sum[i] = sum_zero();
-                top[i] = group_top(&row, ahead, numbers, kind);
+                top[i] = group_top(&row, ahead, &ahead_numbers, kind);
                 continue;
             }
             sum[i] = open >> q & 1 ? block_step(&row, now, &f, q, ahead, &top[i], numbers, V_OPEN, to, kind)
@@ -381,7 +398,7 @@ RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, 
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
     k->state->open = V_OPEN && !(kind & READ_ALLOW) && (const char *)to != row->logits; /* no second look at what is gone */
-    groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, &numbers, kind);
+    groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, kind);
     for (int64_t g = 0; g < whole; g += BLOCK) block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, to, kind);
     for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, to, kind); /* the last, if not whole */
     peaks_pad(s);

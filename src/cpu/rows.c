@@ -415,11 +415,8 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     return a;
 }
 
-/* Whether a row reads few groups after its first reading. Where vectors are short, reading under a mask costs as much as a
- * copy, which does it once for all. */
-static int row_reads_few(const cpu_row *row) {
-    return scale_first(row).flat && row->params.temperature != LINEAR_TEMPERATURE && (V_LANES >= 16 || !row->allow);
-}
+/* Whether a row reads few groups after its first reading. */
+static int row_reads_few(const cpu_row *row) { return scale_first(row).flat && row->params.temperature != LINEAR_TEMPERATURE; }
 
 static float row_scan_alone(const loops *set, const cpu_row *row, const cpu_scratch *s, int *nan) {
     row_state state = {.fine = 0};

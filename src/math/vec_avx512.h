@@ -69,6 +69,14 @@ RAFFLE_FN vm v_every(void) { return 0xffff; }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 RAFFLE_FN uint32_t v_bits(vm m) { return m; }
 RAFFLE_FN vm v_mask(uint32_t bits) { return (vm)bits; }
+RAFFLE_FN vm v_allowed(const uint32_t *allow, int64_t i) {
+    vm m;
+    memcpy(&m, (const char *)allow + (uint64_t)i / 8, sizeof m);
+    return m;
+}
+RAFFLE_FN vf v_max_allowed(vf a, vf b, const uint32_t *allow, int64_t i) {
+    return _mm512_mask_max_ps(b, v_allowed(allow, i), a, b);
+}
 RAFFLE_FN vu v_shift(vu a, uint32_t n) { return _mm512_srlv_epi32(a, _mm512_set1_epi32((int)n)); }
 
 RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
