@@ -474,5 +474,6 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     row_make_from,
     row_weighed,
     group_read,
+    group_read_from,
     row_entropy,
 };

@@ -134,6 +134,7 @@ typedef struct cpu_table {
     /* Of a row that was sampled last, with the same scratch. `best` is its largest logit. */
     uint64_t (*weighed)(const cpu_row *row, const cpu_scratch *scratch, float temperature, float best); /* its mass; 0: unknown */
     void (*group)(const cpu_row *row, int dtype, int64_t g, float *x); /* x [CPU_GROUP]: masked ones and NaN -inf */
+    int (*group_from)(const cpu_row *row, int dtype, int64_t g, float least, float *x, int32_t *id); /* those >= least; their number */
     float (*entropy)(const cpu_row *row, int dtype, const cpu_scratch *scratch, const answer *answer); /* not for an empty row */
 } cpu_table;
 
