@@ -153,10 +153,13 @@ static float row_cap(const work *k, float high) {
 RAFFLE_FN int group_make(const cpu_patch *p, int64_t g, int kind) {
     const cpu_row *row = &p->from;
     const int64_t first = g * GROUP, end = group_end(row, g);
-    float edge[GROUP];
-    float *to = group_whole(row, g) ? p->to + first : edge;
-    for (int64_t i = first; i < end; i += V_LANES) v_store(to + (i - first), read_group(row, i, 0, kind));
-    if (to == edge) memcpy(p->to + first, edge, (size_t)(end - first) * sizeof *edge);
+    if (group_whole(row, g)) {
+        for (int64_t i = first; i < end; i += V_LANES) v_store(p->to + i, read_full(row, i, kind));
+    } else {
+        float edge[GROUP];
+        for (int64_t i = first; i < end; i += V_LANES) v_store(edge + (i - first), read_group(row, i, 0, kind));
+        memcpy(p->to + first, edge, (size_t)(end - first) * sizeof *edge);
+    }
     int largest = 0;
     for (int32_t n = p->head[g]; n >= 0; n = p->edit[n].next) {
         float *x = &p->to[p->edit[n].id];
@@ -177,7 +180,10 @@ static void row_make(const cpu_row *row, int64_t g) {
 
 /* Makes all groups that may have a logit of at least `least`. */
 static void row_make_from(const cpu_row *row, const cpu_scratch *s, float least) {
-    for (int64_t g = next_group(s, 0, least); g < s->groups; g = next_group(s, g + 1, least)) row_make(row, g);
+    for (int64_t first = 0; first < s->groups; first += V_LANES) {
+        uint32_t found = v_bits(v_ge(v_load_f32(s->peak + first), v_set(least)));
+        for (; found && first + __builtin_ctz(found) < s->groups; found &= found - 1) row_make(row, first + __builtin_ctz(found));
+    }
 }
 
 /* The largest logit of a row with a patch. */
