@@ -225,9 +225,10 @@ static uint64_t list_larger(const work *k, const listing *l, float x) {
 
 static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t ticket) {
     const cpu_scratch *s = k->scratch;
+    enum { STEP = 16 };
     int64_t i = 0;
-    for (; i + FEW < (int64_t)l->count; i += FEW) {
-        uint64_t held = tickets_kept(s, i, i + FEW, c);
+    for (; i + STEP < (int64_t)l->count; i += STEP) {
+        uint64_t held = tickets_kept(s, i, i + STEP, c);
         if (ticket < held) break;
         ticket -= held;
     }
