@@ -6,18 +6,8 @@
 /* Rows of at least FLAT_VOCAB tokens, of which FLAT_LEAST or more must stay, whatever they are; 1 of SKETCH_OF is looked at. */
 enum { FLAT_VOCAB = 8192, FLAT_LEAST = 32, SKETCH_OF = 32 };
 
-/* A sketch of a row in the list's memory: logits in list_x, weights in the row's units in list_t, as floats. */
+/* A sketch of a row is in the list's memory: logits in list_x, weights in the row's units in list_t, as floats. */
 RAFFLE_FN float *sketch_weights(const cpu_scratch *s) { return (float *)s->list_t; }
-
-/* Copies every SKETCH_OF-th vector; returns how many tokens these are, a multiple of what is weighed at once. */
-RAFFLE_FN int64_t sketch_read(const work *k, int kind) {
-    const cpu_row row = *k->row;
-    float *x = k->scratch->list_x;
-    int64_t count = 0;
-    for (int64_t i = 0; i + V_LANES <= row.params.vocab; i += SKETCH_OF * V_LANES, count += V_LANES)
-        v_store(x + count, v_max(read_full(&row, i, kind), v_set(MINUS_INF)));
-    return count / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES);
-}
 
 /* Weighs what was read and returns the sum. */
 static float sketch_weigh(const work *k, const ref *f, int64_t count) {
@@ -100,8 +90,7 @@ RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t ma
     const int64_t vocab = k->row->params.vocab;
     if (kind & READ_PROBS) return 0;
     if (!q.in_tickets || vocab < FLAT_VOCAB || w->row.kind != REF_PLAIN || q.target >> (32 + TICKET_BITS) < FLAT_LEAST) return 0;
-    state_clear(k->state);
-    const int64_t count = sketch_read(k, kind);
+    const int64_t count = sketch_read(k, SKETCH_OF, kind) / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES); /* as they are weighed */
     const float sum = sketch_weigh(k, &w->row, count), wanted = (float)((double)q.target / (double)mass * (double)sum);
     const float least = least_of(k->scratch->list_x, count);
     const span all = {least > w->row.low ? least : w->row.low, w->best, sum, 0.0f};

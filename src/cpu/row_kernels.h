@@ -227,17 +227,24 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     return l;
 }
 
-/* Lists about GUESS_TOKENS tokens spread over the row, whatever their logits. */
+/* Lists every `of`-th vector of the row, whatever its logits; returns how many tokens these are. There is room for 1 in 8. */
+RAFFLE_FN int64_t sketch_read(const work *k, int64_t of, int kind) {
+    const cpu_row row = *k->row;
+    const cpu_scratch s = *k->scratch;
+    int64_t count = 0;
+    state_clear(k->state);
+    for (int64_t i = 0; i < row.params.vocab; i += of * V_LANES, count += V_LANES) {
+        vf x = v_max(read_group(&row, i, 0, kind), v_set(MINUS_INF));
+        v_pack(s.list_x + count, s.list_id + count, x, (int32_t)i, v_every());
+    }
+    return count;
+}
+
+/* Lists about GUESS_TOKENS tokens spread over the row. */
 RAFFLE_FN listing row_sketch(const work *k, const weighing *w, int kind) {
-    const cpu_row *row = k->row;
     const cpu_scratch *s = k->scratch;
     listing l = {MINUS_INF, PLUS_INF, MINUS_INF, w->best, 1, s->list_max - GROUP - V_LANES, 0, 0, 0, 0};
-    int64_t step = (row->params.vocab / GUESS_TOKENS + 1) * V_LANES;
-    state_clear(k->state);
-    for (int64_t i = 0; i < row->params.vocab && (int64_t)l.count <= l.room; i += step, l.count += V_LANES) {
-        vf x = v_max(read_group(row, i, 0, kind), v_set(MINUS_INF));
-        v_pack(s->list_x + l.count, s->list_id + l.count, x, (int32_t)i, v_every());
-    }
+    l.count = (uint64_t)sketch_read(k, k->row->params.vocab / GUESS_TOKENS + 1, kind);
     l.tickets = list_weigh(s, (int64_t)l.count, w);
     return l;
 }
