@@ -289,20 +289,25 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
                           int open, float *to, int kind) {
     vsum sum = sum_zero();
     vf a = v_set(MINUS_INF), b = a;
+    const int masked = (kind & READ_ALLOW) != 0, plain = kind & ~READ_ALLOW;
+    const uint32_t *allow = masked ? row->allow + g * (GROUP / 32) : NULL, *ahead = masked ? row->allow + next * (GROUP / 32) : NULL;
     for (int64_t i = 0; i < GROUP; i += V_CHAINS * V_LANES) {
         vf x[V_CHAINS];
         for (int n = 0; n < V_CHAINS; n += 2) {
+            const int64_t j = i + n * V_LANES;
             vf y, z;
-            if (to) read_in_order(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
-            else read_pair(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
+            if (to || masked) read_in_order(row, g * GROUP + j, &x[n], &x[n + 1], open ? plain : kind);
+            else read_pair(row, g * GROUP + j, &x[n], &x[n + 1], kind);
             if (!open) *numbers = v_numbers(*numbers, x[n], x[n + 1]);
-            read_rough(row, next * GROUP + i + n * V_LANES, &y, &z, kind);
-            a = v_max(y, a);
-            b = v_max(z, b);
+            if (masked) read_in_order(row, next * GROUP + j, &y, &z, plain);
+            else read_rough(row, next * GROUP + j, &y, &z, kind);
+            a = masked ? v_max_allowed(y, a, ahead, j) : v_max(y, a);
+            b = masked ? v_max_allowed(z, b, ahead, j + V_LANES) : v_max(z, b);
         }
         if (open) v_weights_open(x, V_CHAINS, f, q);
         else v_weights_block(x, V_CHAINS, f, q);
         for (int n = 0; n < V_CHAINS; ++n) {
+            if (open && masked) x[n] = v_select(v_allowed(allow, i + n * V_LANES), x[n], v_set(0.0f));
             if (to) v_store(to + g * GROUP + i + n * V_LANES, x[n]);
             sum = sum_add(sum, x[n]);
         }
@@ -397,7 +402,7 @@ RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, 
     const int64_t whole = row->params.vocab / GROUP;
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
-    k->state->open = V_OPEN && !(kind & READ_ALLOW) && (const char *)to != row->logits; /* no second look at what is gone */
+    k->state->open = V_OPEN && (const char *)to != row->logits; /* no second look at what is gone */
     groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, kind);
     for (int64_t g = 0; g < whole; g += BLOCK) block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, to, kind);
     for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, to, kind); /* the last, if not whole */
