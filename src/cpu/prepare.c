@@ -306,8 +306,8 @@ int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, in
     chains->by = penalising_make(e);
     if (penalises && !only_lowers(&chains->by.by)) return 0;
     if (e->dry_multiplier != 0.0f || e->bias_count + e->banned_count > s->edit_max || !table->reads_few(row)) return 0;
-    const cpu_patch made = {.from = *row, .dtype = dtype, .to = s->row, .made = s->made, .peak = peaks->peak, .head = s->head, .edited = s->edited,
-                            .edit = s->edit, .room = s->edit_max, .make = table->make[dtype]};
+    const cpu_patch made = {.from = *row, .dtype = dtype, .to = s->row, .made = s->made, .peak = peaks->peak, .head = s->head,
+                            .edited = s->edited, .edit = s->edit, .room = s->edit_max, .make = table->make[dtype]};
     *patch = made;
     if (e->allowed_count) {
         mask_make(e, row->allow, row->params.vocab, s->mask);

@@ -84,11 +84,21 @@ static int guess_side(const work *k, const ref *f, int64_t count, quest q, uint6
     return guess->low < guess->high;
 }
 
+/* Whether a mask leaves few groups, and so few tokens of these that all fit into a list. */
+static int row_sparse(const cpu_scratch *s, const cpu_row *row) {
+    const int64_t groups = peaks_reaching(s, -FLT_MAX), room = s->list_max - GROUP - V_LANES;
+    int64_t allowed = 0;
+    if (groups >= TOP_P_FIRST || groups * GROUP <= room) return groups < TOP_P_FIRST;
+    for (int64_t i = 0; i < (row->params.vocab + 31) / 32; ++i) allowed += __builtin_popcount(row->allow[i]);
+    return allowed <= room;
+}
+
 /* Whether (low, high] probably holds the threshold of a quest. If so, one end is the guess, and the tickets above it are kept for
  * the list that comes next. No token weighs more than 2^32, so a quest for many times as much is one for many tokens. */
 RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high, int kind) {
     const int64_t vocab = k->row->params.vocab;
     if (kind & READ_PROBS) return 0;
+    if (kind & READ_ALLOW && row_sparse(k->scratch, k->row)) return *low = MINUS_INF, *high = PLUS_INF, 1;
     if (!q.in_tickets || vocab < FLAT_VOCAB || w->row.kind != REF_PLAIN || q.target >> (32 + TICKET_BITS) < FLAT_LEAST) return 0;
     const int64_t count = sketch_read(k, SKETCH_OF, kind) / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES); /* as they are weighed */
     const float sum = sketch_weigh(k, &w->row, count), wanted = (float)((double)q.target / (double)mass * (double)sum);

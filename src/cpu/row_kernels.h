@@ -326,8 +326,11 @@ DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
         row_make_from(k->row, k->scratch, least);                                                                      \
         return plain_f32.name(__VA_ARGS__);                                                                            \
     }
-static int guessed_not(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {
-    return (void)k, (void)w, (void)q, (void)mass, (void)low, (void)high, 0;
+static int patched_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {
+    (void)w, (void)q, (void)mass;
+    *low = MINUS_INF;
+    *high = PLUS_INF;
+    return k->row->patch->from.allow && row_sparse(k->scratch, &k->row->patch->from);
 }
 static float patched_peak_bound(const work *k, int64_t count, float best) {
     const cpu_scratch *s = k->scratch;
@@ -352,7 +355,7 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
                temperature, c, mass)
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
-static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, guessed_not, patched_weigh, patched_weigh_kept,
+static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh_kept,
                               patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
                               patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
                               patched_cap};

@@ -118,9 +118,18 @@ RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough,
     return rough ? smooth(a, kind) : a;
 }
 
+/* Whether a mask allows no token of a whole group. */
+RAFFLE_FN int group_masked(const cpu_row *row, int64_t g, int kind) {
+    uint64_t words[GROUP / 64];
+    if (!(kind & READ_ALLOW)) return 0;
+    memcpy(words, row->allow + g * (GROUP / 32), sizeof words);
+    return !(words[0] | words[1] | words[2] | words[3]);
+}
+
 /* The same of a whole group. */
 RAFFLE_FN vf group_top(const cpu_row *row, int64_t g, vm *numbers, int kind) {
     vm good = v_every(); /* a chain of its own for each group: they run side by side */
+    if (group_masked(row, g, kind)) return v_set(MINUS_INF);
     vf top = tokens_top(row, g * GROUP, GROUP, 1, &good, kind);
     if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) return tokens_top(row, g * GROUP, GROUP, 0, numbers, kind);
     *numbers = v_and(*numbers, good);
@@ -145,6 +154,10 @@ RAFFLE_FN void peaks_pad(const cpu_scratch *s) {
 /* The largest logits of each part of a whole group to top[CPU_PARTS]. */
 RAFFLE_FN void group_tops(const cpu_row *row, int64_t g, vf *top, vm *numbers, int kind) {
     vm good = v_every();
+    if (group_masked(row, g, kind)) {
+        for (int q = 0; q < CPU_PARTS; ++q) top[q] = v_set(MINUS_INF);
+        return;
+    }
     for (int q = 0; q < CPU_PARTS; ++q) top[q] = tokens_top(row, g * GROUP + q * PART, PART, 1, &good, kind);
     if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) {
         good = v_every();
@@ -333,7 +346,8 @@ RAFFLE_FN vsum group_weights_to(const cpu_row *row, int64_t g, const ref *f, flo
 /* The reference and the weights of any group, whatever is in it; a NaN leaves *numbers. `to` as for block_step. */
 RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, float *to, int kind) {
     const cpu_scratch *s = k->scratch;
-    float peak = v_peak(group_top_edge(k->row, g, numbers, kind));
+    const int none = group_whole(k->row, g) && group_masked(k->row, g, kind);
+    float peak = none ? MINUS_INF : v_peak(group_top_edge(k->row, g, numbers, kind));
     ref f = ref_make(scale, peak);
     vsum sum = sum_zero();
     if (peak > MINUS_INF) sum = to ? group_weights_to(k->row, g, &f, to, kind) : group_sum(k->row, g, &f, kind);
@@ -370,7 +384,7 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
         for (int i = 0; i < 4; ++i) {
             int q = (int)(g - first) + i;
             int64_t now = g + i < end ? g + i : end - 1, ahead = next + q < whole ? next + q : whole - 1;
-            if (to && (g + i >= end || !(f.plain >> q & 1))) {
+            if ((to || kind & READ_ALLOW) && (g + i >= end || !(f.plain >> q & 1))) {
                 sum[i] = sum_zero();
                 top[i] = group_top(&row, ahead, &ahead_numbers, kind);
                 continue;
