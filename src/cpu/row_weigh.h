@@ -64,9 +64,15 @@ RAFFLE_FN void read_in_order(const cpu_row *row, int64_t i, vf *x, vf *y, int ki
     *y = read_full(row, i + V_LANES, kind);
 }
 
+/* Whether a mask costs next to nothing while tokens are still two by two. */
+RAFFLE_FN int masks_pairs(int kind) { return V_ROUGH && kind == (READ_BF16 | READ_ALLOW); }
+
 /* or in any order, for loops that do not care which is which. */
 RAFFLE_FN void read_pair(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
     if (kind == READ_BF16) v_load_pair_bf16(row->logits + i * read_bytes(kind), x, y);
+#if V_ROUGH
+    else if (masks_pairs(kind)) v_load_allowed_bf16(row->logits + i * read_bytes(kind), row->allow[(uint64_t)i / 32], x, y);
+#endif
     else read_in_order(row, i, x, y, kind);
 }
 
@@ -98,7 +104,7 @@ enum { PART = GROUP / CPU_PARTS }; /* tokens of a part */
  * too. `rough`: read_rough reads them. It and `count` are compile-time constants. */
 RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough, vm *numbers, int kind) {
     enum { STEP = 32 }; /* tokens of a mask's word */
-    const int masked = (kind & READ_ALLOW) != 0;
+    const int masked = kind & READ_ALLOW && !masks_pairs(kind);
     const uint32_t *allow = masked ? row->allow + first / STEP : NULL;
     vf a = v_set(MINUS_INF), b = a;
     for (int j = 0; j < count; j += STEP) {
@@ -302,7 +308,7 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
                           int open, float *to, int kind) {
     vsum sum = sum_zero();
     vf a = v_set(MINUS_INF), b = a;
-    const int masked = (kind & READ_ALLOW) != 0, plain = kind & ~READ_ALLOW;
+    const int masked = (kind & READ_ALLOW) != 0, masked_ahead = masked && !masks_pairs(kind), plain = kind & ~READ_ALLOW;
     const uint32_t *allow = masked ? row->allow + g * (GROUP / 32) : NULL, *ahead = masked ? row->allow + next * (GROUP / 32) : NULL;
     for (int64_t i = 0; i < GROUP; i += V_CHAINS * V_LANES) {
         vf x[V_CHAINS];
@@ -312,10 +318,10 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
             if (to || masked) read_in_order(row, g * GROUP + j, &x[n], &x[n + 1], open ? plain : kind);
             else read_pair(row, g * GROUP + j, &x[n], &x[n + 1], kind);
             if (!open) *numbers = v_numbers(*numbers, x[n], x[n + 1]);
-            if (masked) read_in_order(row, next * GROUP + j, &y, &z, plain);
+            if (masked_ahead) read_in_order(row, next * GROUP + j, &y, &z, plain);
             else read_rough(row, next * GROUP + j, &y, &z, kind);
-            a = masked ? v_max_allowed(y, a, ahead, j) : v_max(y, a);
-            b = masked ? v_max_allowed(z, b, ahead, j + V_LANES) : v_max(z, b);
+            a = masked_ahead ? v_max_allowed(y, a, ahead, j) : v_max(y, a);
+            b = masked_ahead ? v_max_allowed(z, b, ahead, j + V_LANES) : v_max(z, b);
         }
         if (open) v_weights_open(x, V_CHAINS, f, q);
         else v_weights_block(x, V_CHAINS, f, q);

@@ -94,6 +94,13 @@ RAFFLE_FN vf v_smooth_bf16(vf a) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0xffff0000)));
 }
 
+/* v_load_pair_bf16, but -inf where a word of a mask does not allow a token. */
+RAFFLE_FN void v_load_allowed_bf16(const void *p, uint32_t allowed, vf *a, vf *b) {
+    __m512i both = _mm512_mask_blend_epi16(allowed, _mm512_set1_epi16((short)0xff80), _mm512_loadu_si512(p));
+    *a = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    *b = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
+}
+
 /* Four vectors folded to one lane each: halves of two side by side, quarters of four, then each quarter in itself. */
 #define FOLD_FOUR(name, op)                                                                                            \
     RAFFLE_FN __m128 name(vf a, vf b, vf c, vf d) {                                                                    \
