@@ -227,16 +227,15 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     return l;
 }
 
-/* Lists every `of`-th vector of the row, whatever its logits; returns how many tokens these are. There is room for 1 in 8. */
+/* Copies every `of`-th vector of the row to list_x, whatever its logits; returns how many tokens these are. There is room for 1
+ * in 8. */
 RAFFLE_FN int64_t sketch_read(const work *k, int64_t of, int kind) {
     const cpu_row row = *k->row;
-    const cpu_scratch s = *k->scratch;
+    float *x = k->scratch->list_x;
     int64_t count = 0;
     state_clear(k->state);
-    for (int64_t i = 0; i < row.params.vocab; i += of * V_LANES, count += V_LANES) {
-        vf x = v_max(read_group(&row, i, 0, kind), v_set(MINUS_INF));
-        v_pack(s.list_x + count, s.list_id + count, x, (int32_t)i, v_every());
-    }
+    for (int64_t i = 0; i < row.params.vocab; i += of * V_LANES, count += V_LANES)
+        v_store(x + count, v_max(read_group(&row, i, 0, kind), v_set(MINUS_INF)));
     return count;
 }
 
@@ -244,8 +243,10 @@ RAFFLE_FN int64_t sketch_read(const work *k, int64_t of, int kind) {
 RAFFLE_FN listing row_sketch(const work *k, const weighing *w, int kind) {
     const cpu_scratch *s = k->scratch;
     listing l = {MINUS_INF, PLUS_INF, MINUS_INF, w->best, 1, s->list_max - GROUP - V_LANES, 0, 0, 0, 0};
-    l.count = (uint64_t)sketch_read(k, k->row->params.vocab / GUESS_TOKENS + 1, kind);
-    l.tickets = list_weigh(s, (int64_t)l.count, w);
+    const int64_t of = k->row->params.vocab / GUESS_TOKENS + 1, count = sketch_read(k, of, kind);
+    for (int64_t i = 0; i < count; ++i) s->list_id[i] = (int32_t)(i / V_LANES * of * V_LANES + i % V_LANES);
+    l.count = (uint64_t)count;
+    l.tickets = list_weigh(s, count, w);
     return l;
 }
 
