@@ -1,7 +1,7 @@
 /* row_flat.h - top-p over flat rows, whose nucleus is far too large for a list. A sketch of the row guesses the threshold, one
  * more reading weighs exactly what is above the guess, and a list of the few tokens from there to where the threshold must be,
- * on the one side or the other, shows which it is. A wrong guess costs time and nothing else. Part of row_kernels.h; `kind` is a
- * compile-time constant everywhere. */
+ * on the one side or the other, shows which it is. A wrong guess costs time and nothing else. And the other end: rows of which a
+ * mask leaves so few tokens that all fit into a list. Part of row_kernels.h; `kind` is a compile-time constant everywhere. */
 
 /* Rows of at least FLAT_VOCAB tokens, of which FLAT_LEAST or more must stay, whatever they are; 1 of SKETCH_OF is looked at. */
 enum { FLAT_VOCAB = 8192, FLAT_LEAST = 32, SKETCH_OF = 32 };
