@@ -134,7 +134,7 @@ static inline float *patch_at(cpu_patch *p, int32_t id) {
     if (p->count >= p->room) return p->count = p->room + 1, &p->edit[p->room].x;
     cpu_edit *e = &p->edit[p->count];
     const int masked = p->from.allow && !bit_of(p->from.allow, id);
-    e->x = e->raw = masked ? MINUS_INF : logit_at(p->from.logits, p->dtype, id);
+    e->x = masked ? MINUS_INF : logit_at(p->from.logits, p->dtype, id);
     e->id = id;
     e->next = *head;
     *head = (int32_t)p->count++;
@@ -178,13 +178,17 @@ static void penalise(const editor *d, const penalising *p, const said *h) {
     }
 }
 
-/* The same for a group of a patch. */
-static void penalise_group(const cpu_patch *p, int64_t g) {
+/* The same for a group of a patch; returns whether one of them was the largest. */
+static int penalise_group(const cpu_patch *p, int64_t g) {
     const said_chains *c = p->said;
+    const float peak = p->peak[g];
+    int largest = 0;
     for (int32_t i = c->head[g]; i >= 0; i = c->next[i]) {
         float *x = &p->to[entry_token(c->entry[i])];
+        largest |= *x >= peak;
         *x = penalised_by(&c->by, c->entry[i], *x);
     }
+    return largest;
 }
 
 /* DRY: for each token that would lengthen a repetition, the longest one. */
@@ -264,46 +268,30 @@ void raffle_prepare(const call *call, const cpu_table *table, int dtype, int64_t
 
 /* ---- a row with a patch -------------------------------------------------------------------------------- */
 
-/* The largest logits of the groups were those of the row before its edits. One that is larger now is the largest; where the
- * largest has become less, the group must be looked at. */
-static void patch_peaks(cpu_patch *p, const cpu_table *table, const cpu_scratch *s, const cpu_row *row) {
-    float *const peak = s->peak;
+/* The largest logits of the groups were those of the row before its edits: none may be less than an edited one. */
+static void patch_peaks(const cpu_patch *p, float *peak) {
     for (int64_t n = 0; n < p->count; ++n) {
-        const cpu_edit e = p->edit[n];
-        const uint32_t g = (uint32_t)e.id / CPU_GROUP;
-        if (e.raw >= peak[g] && !(e.x >= e.raw)) p->nan |= table->refresh(row, s, g);
-        else if (e.x > peak[g]) peak[g] = e.x;
-        else p->nan |= e.x != e.x;
+        const uint32_t g = (uint32_t)p->edit[n].id / CPU_GROUP;
+        if (p->edit[n].x > peak[g]) peak[g] = p->edit[n].x;
     }
 }
 
-/* Penalties that raise no logit: then a group whose largest was not said keeps it, and its penalties can wait. */
-static void patch_penalties(cpu_patch *p, said_chains *chains, const said *h, const cpu_table *table, const edit_scratch *scratch,
-                            const cpu_scratch *s, const cpu_row *row) {
-    const float *const peak = s->peak;
-    const uint32_t *const edited = p->edited;
-    const char *const logits = p->from.logits;
-    const int dtype = p->dtype;
+/* Penalties that raise no logit wait until their group is made. */
+static void patch_penalties(cpu_patch *p, said_chains *chains, const said *h, const edit_scratch *scratch, int64_t groups) {
     const int32_t entries = h->entries;
     const uint64_t *const entry = h->entry;
     int32_t *const head = scratch->said_head, *const next = scratch->said_next;
-    uint8_t *const made = p->made;
-    memset(head, 0xff, (size_t)s->groups * sizeof *head);
-    memset(made, 0, (size_t)s->groups * sizeof *made); /* what was made had none */
+    memset(head, 0xff, (size_t)groups * sizeof *head);
     for (int32_t i = 0; i < entries; ++i) {
-        const int32_t id = entry_token(entry[i]);
-        const uint32_t g = (uint32_t)id / CPU_GROUP;
+        const uint32_t g = (uint32_t)entry_token(entry[i]) / CPU_GROUP;
         next[i] = head[g];
         head[g] = i;
-        made[g] |= bit_of(edited, id) | (logit_at(logits, dtype, id) >= peak[g]); /* or may be: it may have a bias, or be masked */
     }
-    chains->entry = h->entry;
+    chains->entry = entry;
     chains->head = head;
     chains->next = next;
     p->said = chains;
     p->finish = penalise_group;
-    for (int64_t g = 0; g < s->groups; ++g)
-        if (made[g]) p->nan |= table->refresh(row, s, g);
 }
 
 static int only_lowers(const penalties *p) { return p->repetition >= 1.0f && p->frequency >= 0.0f && p->presence >= 0.0f; }
@@ -318,8 +306,8 @@ int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, in
     chains->by = penalising_make(e);
     if (penalises && !only_lowers(&chains->by.by)) return 0;
     if (e->dry_multiplier != 0.0f || e->bias_count + e->banned_count > s->edit_max || !table->reads_few(row)) return 0;
-    const cpu_patch made = {.from = *row, .dtype = dtype, .to = s->row, .made = s->made, .head = s->head, .edited = s->edited,
-                            .edit = s->edit, .room = s->edit_max, .make = table->make[dtype]};
+    const cpu_patch made = {.from = *row, .dtype = dtype, .to = s->row, .made = s->made, .peak = peaks->peak, .head = s->head,
+                            .edited = s->edited, .edit = s->edit, .room = s->edit_max, .make = table->make[dtype]};
     *patch = made;
     if (e->allowed_count) {
         mask_make(e, row->allow, row->params.vocab, s->mask);
@@ -335,10 +323,10 @@ int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, in
     row->logits = (const char *)s->row;
     row->allow = NULL;
     row->patch = patch;
-    patch_peaks(patch, table, peaks, row);
+    patch_peaks(patch, peaks->peak);
     if (penalises) {
         said_count(&h, e->penalty_window, h.entries > s->count_max, s); /* a slot keeps more, of tokens that were taken back */
-        patch_penalties(patch, chains, &h, table, s, peaks, row);
+        patch_penalties(patch, chains, &h, s, peaks->groups);
     }
     return 1;
 }

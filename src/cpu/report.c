@@ -109,40 +109,35 @@ static void few_sink(best_few *f, struct entry e) {
     f->entry[at] = e;
 }
 
-/* Adds an entry whose id is above all others', in place of the least if there is no room. */
+/* Adds an entry, in place of the least if there is no room. */
 static void few_add(best_few *f, float x, int32_t id) {
     const struct entry e = {x, id};
     int32_t at = f->count;
     if (f->count == f->room) {
-        if (x > f->entry[0].x) few_sink(f, e);
+        if (comes_after(f->entry[0], e)) few_sink(f, e);
         return;
     }
     for (++f->count; at > 0 && comes_after(e, f->entry[(at - 1) / 2]); at = (at - 1) / 2) f->entry[at] = f->entry[(at - 1) / 2];
     f->entry[at] = e;
 }
 
-/* A logit that the `count` largest tokens reach, if they are all kept: that of the last of as many groups. */
-static float few_bound(const view *v, best_few *f) {
-    const cpu_scratch *s = v->scratch;
-    if (f->room > s->groups) return v->kept.low;
-    for (int64_t g = 0; g < s->groups; ++g) few_add(f, s->peak[g], (int32_t)g);
-    f->count = 0;
-    return f->entry[0].x > v->kept.low ? f->entry[0].x : v->kept.low;
-}
-
-/* The `count` largest, in order; behind the last, RAFFLE_NO_TOKEN. */
+/* The `count` largest, in order; behind the last, RAFFLE_NO_TOKEN. They are in the `count` groups with the largest maxima, as
+ * each of these holds one that is kept, if any does; and of equal ones the first. */
 static void top_of(const view *v, int32_t count, int32_t *token, float *log) {
     const cpu_scratch *s = v->scratch;
-    best_few f;
-    f.count = 0;
-    f.room = count;
-    const float bound = v->empty ? PLUS_INF : few_bound(v, &f);
-    for (int64_t g = 0; !v->empty && g < s->groups; ++g) {
-        float x[GROUP];
-        if (!(s->peak[g] >= bound) || (f.count == count && !(s->peak[g] > f.entry[0].x))) continue;
-        v->table->group(&v->row, v->dtype, g, x);
-        for (int32_t j = 0, first = (int32_t)(g * GROUP); j < GROUP; ++j)
-            if (x[j] >= bound && cut_keeps(v->kept, x[j], first + j)) few_add(&f, x[j], first + j);
+    best_few f, groups;
+    f.count = groups.count = 0;
+    f.room = groups.room = count;
+    for (int64_t g = 0; !v->empty && g < s->groups; ++g) few_add(&groups, s->peak[g], (int32_t)g);
+    const float last = groups.count == count ? groups.entry[0].x : MINUS_INF, bound = last > v->kept.low ? last : v->kept.low;
+    for (int32_t n = groups.count - 1; n >= 0; --n) { /* the largest are not the first */
+        float x[GROUP + PEAK_PAD];
+        int32_t id[GROUP + PEAK_PAD];
+        const float peak = groups.entry[n].x;
+        if (!(peak >= bound) || (f.count == count && peak < f.entry[0].x)) continue;
+        const int found = v->table->group_from(&v->row, v->dtype, groups.entry[n].id, bound, x, id);
+        for (int j = 0; j < found; ++j)
+            if (cut_keeps(v->kept, x[j], id[j])) few_add(&f, x[j], id[j]);
     }
     for (int32_t n = f.count; n < count; ++n) {
         if (token) token[n] = RAFFLE_NO_TOKEN;

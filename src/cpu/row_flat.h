@@ -1,23 +1,13 @@
 /* row_flat.h - top-p over flat rows, whose nucleus is far too large for a list. A sketch of the row guesses the threshold, one
  * more reading weighs exactly what is above the guess, and a list of the few tokens from there to where the threshold must be,
- * on the one side or the other, shows which it is. A wrong guess costs time and nothing else. Part of row_kernels.h; `kind` is a
- * compile-time constant everywhere. */
+ * on the one side or the other, shows which it is. A wrong guess costs time and nothing else. And the other end: rows of which a
+ * mask leaves so few tokens that all fit into a list. Part of row_kernels.h; `kind` is a compile-time constant everywhere. */
 
 /* Rows of at least FLAT_VOCAB tokens, of which FLAT_LEAST or more must stay, whatever they are; 1 of SKETCH_OF is looked at. */
 enum { FLAT_VOCAB = 8192, FLAT_LEAST = 32, SKETCH_OF = 32 };
 
-/* A sketch of a row in the list's memory: logits in list_x, weights in the row's units in list_t, as floats. */
+/* A sketch of a row is in the list's memory: logits in list_x, weights in the row's units in list_t, as floats. */
 RAFFLE_FN float *sketch_weights(const cpu_scratch *s) { return (float *)s->list_t; }
-
-/* Copies every SKETCH_OF-th vector; returns how many tokens these are, a multiple of what is weighed at once. */
-RAFFLE_FN int64_t sketch_read(const work *k, int kind) {
-    const cpu_row row = *k->row;
-    float *x = k->scratch->list_x;
-    int64_t count = 0;
-    for (int64_t i = 0; i + V_LANES <= row.params.vocab; i += SKETCH_OF * V_LANES, count += V_LANES)
-        v_store(x + count, v_max(read_full(&row, i, kind), v_set(MINUS_INF)));
-    return count / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES);
-}
 
 /* Weighs what was read and returns the sum. */
 static float sketch_weigh(const work *k, const ref *f, int64_t count) {
@@ -94,14 +84,23 @@ static int guess_side(const work *k, const ref *f, int64_t count, quest q, uint6
     return guess->low < guess->high;
 }
 
+/* Whether a mask leaves few groups, and so few tokens of these that all fit into a list. */
+static int row_sparse(const cpu_scratch *s, const cpu_row *row) {
+    const int64_t groups = peaks_reaching(s, -FLT_MAX), room = s->list_max - GROUP - V_LANES;
+    int64_t allowed = 0;
+    if (groups >= TOP_P_FIRST || groups * GROUP <= room) return groups < TOP_P_FIRST;
+    for (int64_t i = 0; i < (row->params.vocab + 31) / 32; ++i) allowed += __builtin_popcount(row->allow[i]);
+    return allowed <= room;
+}
+
 /* Whether (low, high] probably holds the threshold of a quest. If so, one end is the guess, and the tickets above it are kept for
  * the list that comes next. No token weighs more than 2^32, so a quest for many times as much is one for many tokens. */
 RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high, int kind) {
     const int64_t vocab = k->row->params.vocab;
     if (kind & READ_PROBS) return 0;
+    if (kind & READ_ALLOW && row_sparse(k->scratch, k->row)) return *low = MINUS_INF, *high = PLUS_INF, 1;
     if (!q.in_tickets || vocab < FLAT_VOCAB || w->row.kind != REF_PLAIN || q.target >> (32 + TICKET_BITS) < FLAT_LEAST) return 0;
-    state_clear(k->state);
-    const int64_t count = sketch_read(k, kind);
+    const int64_t count = sketch_read(k, SKETCH_OF, kind) / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES); /* as they are weighed */
     const float sum = sketch_weigh(k, &w->row, count), wanted = (float)((double)q.target / (double)mass * (double)sum);
     const float least = least_of(k->scratch->list_x, count);
     const span all = {least > w->row.low ? least : w->row.low, w->best, sum, 0.0f};

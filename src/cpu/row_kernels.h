@@ -227,18 +227,26 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     return l;
 }
 
-/* Lists about GUESS_TOKENS tokens spread over the row, whatever their logits. */
+/* Copies every `of`-th vector of the row to list_x, whatever its logits; returns how many tokens these are. There is room for 1
+ * in 8. */
+RAFFLE_FN int64_t sketch_read(const work *k, int64_t of, int kind) {
+    const cpu_row row = *k->row;
+    float *x = k->scratch->list_x;
+    int64_t count = 0;
+    state_clear(k->state);
+    for (int64_t i = 0; i < row.params.vocab; i += of * V_LANES, count += V_LANES)
+        v_store(x + count, v_max(read_group(&row, i, 0, kind), v_set(MINUS_INF)));
+    return count;
+}
+
+/* Lists about GUESS_TOKENS tokens spread over the row. */
 RAFFLE_FN listing row_sketch(const work *k, const weighing *w, int kind) {
-    const cpu_row *row = k->row;
     const cpu_scratch *s = k->scratch;
     listing l = {MINUS_INF, PLUS_INF, MINUS_INF, w->best, 1, s->list_max - GROUP - V_LANES, 0, 0, 0, 0};
-    int64_t step = (row->params.vocab / GUESS_TOKENS + 1) * V_LANES;
-    state_clear(k->state);
-    for (int64_t i = 0; i < row->params.vocab && (int64_t)l.count <= l.room; i += step, l.count += V_LANES) {
-        vf x = v_max(read_group(row, i, 0, kind), v_set(MINUS_INF));
-        v_pack(s->list_x + l.count, s->list_id + l.count, x, (int32_t)i, v_every());
-    }
-    l.tickets = list_weigh(s, (int64_t)l.count, w);
+    const int64_t of = k->row->params.vocab / GUESS_TOKENS + 1, count = sketch_read(k, of, kind);
+    for (int64_t i = 0; i < count; ++i) s->list_id[i] = (int32_t)(i / V_LANES * of * V_LANES + i % V_LANES);
+    l.count = (uint64_t)count;
+    l.tickets = list_weigh(s, count, w);
     return l;
 }
 
@@ -319,8 +327,19 @@ DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
         row_make_from(k->row, k->scratch, least);                                                                      \
         return plain_f32.name(__VA_ARGS__);                                                                            \
     }
-static int guessed_not(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {
-    return (void)k, (void)w, (void)q, (void)mass, (void)low, (void)high, 0;
+static int patched_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {
+    (void)w, (void)q, (void)mass;
+    *low = MINUS_INF;
+    *high = PLUS_INF;
+    return k->row->patch->from.allow && row_sparse(k->scratch, &k->row->patch->from);
+}
+static float patched_peak_bound(const work *k, int64_t count, float best) {
+    const cpu_scratch *s = k->scratch;
+    for (int64_t wanted = count;; wanted += wanted / 8 + 1) { /* some groups turn out to have less than was thought */
+        const float bound = peak_bound(k, wanted, best);
+        row_make_from(k->row, s, bound);
+        if (!(bound > -FLT_MAX) || peaks_reaching(s, bound) >= count) return bound;
+    }
 }
 DEFINE_PATCHED(listing, list, cut_above(low).low, (const work *k, const weighing *w, float low, float high), k, w, low, high)
 DEFINE_PATCHED(listing, sketch, MINUS_INF, (const work *k, const weighing *w), k, w)
@@ -337,7 +356,7 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
                temperature, c, mass)
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
-static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, guessed_not, patched_weigh, patched_weigh_kept,
-                              peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
+static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh_kept,
+                              patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
                               patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
                               patched_cap};

@@ -150,30 +150,51 @@ static float row_cap(const work *k, float high) {
 
 /* ---- edited rows that are made group by group ---------------------------------------------------- */
 
-RAFFLE_FN void group_make(const cpu_patch *p, int64_t g, int kind) {
+RAFFLE_FN int group_make(const cpu_patch *p, int64_t g, int kind) {
     const cpu_row *row = &p->from;
     const int64_t first = g * GROUP, end = group_end(row, g);
-    float edge[GROUP];
-    float *to = group_whole(row, g) ? p->to + first : edge;
-    for (int64_t i = first; i < end; i += V_LANES) v_store(to + (i - first), read_group(row, i, 0, kind));
-    if (to == edge) memcpy(p->to + first, edge, (size_t)(end - first) * sizeof *edge);
-    for (int32_t n = p->head[g]; n >= 0; n = p->edit[n].next) p->to[p->edit[n].id] = p->edit[n].x;
-    if (p->finish) p->finish(p, g);
+    if (group_whole(row, g)) {
+        for (int64_t i = first; i < end; i += V_LANES) v_store(p->to + i, read_full(row, i, kind));
+    } else {
+        float edge[GROUP];
+        for (int64_t i = first; i < end; i += V_LANES) v_store(edge + (i - first), read_group(row, i, 0, kind));
+        memcpy(p->to + first, edge, (size_t)(end - first) * sizeof *edge);
+    }
+    int largest = 0;
+    for (int32_t n = p->head[g]; n >= 0; n = p->edit[n].next) {
+        float *x = &p->to[p->edit[n].id];
+        largest |= *x >= p->peak[g];
+        *x = p->edit[n].x;
+    }
+    if (p->finish) largest |= p->finish(p, g);
     p->made[g] = 1;
+    return largest;
 }
 
-/* Makes all groups whose largest logit is at least `least`. */
-static void row_make_from(const cpu_row *row, const cpu_scratch *s, float least) {
+/* Group g of a row with a patch, and its largest logit. */
+static void row_make(const cpu_row *row, int64_t g) {
     const cpu_patch *p = row->patch;
-    for (int64_t g = next_group(s, 0, least); p && g < s->groups; g = next_group(s, g + 1, least))
-        if (!p->made[g]) p->make(p, g);
+    vm numbers = v_every();
+    if (!p->made[g] && p->make(p, g)) p->peak[g] = v_peak(group_top_edge(row, g, &numbers, READ_F32));
 }
 
-static int row_refresh(const cpu_row *row, const cpu_scratch *s, int64_t g) {
-    vm numbers = v_every();
-    row->patch->make(row->patch, g);
-    s->peak[g] = v_peak(group_top_edge(row, g, &numbers, READ_F32));
-    return v_bits(numbers) != v_bits(v_every());
+/* Makes all groups that may have a logit of at least `least`. */
+static void row_make_from(const cpu_row *row, const cpu_scratch *s, float least) {
+    for (int64_t first = 0; first < s->groups; first += V_LANES) {
+        uint32_t found = v_bits(v_ge(v_load_f32(s->peak + first), v_set(least)));
+        for (; found && first + __builtin_ctz(found) < s->groups; found &= found - 1) row_make(row, first + __builtin_ctz(found));
+    }
+}
+
+/* The largest logit of a row with a patch. */
+static float patched_best(const cpu_row *row, const cpu_scratch *s) {
+    float most, best = peaks_largest(s->peak, s->groups);
+    do {
+        most = best;
+        row_make_from(row, s, most);
+        best = peaks_largest(s->peak, s->groups);
+    } while (best < most);
+    return best;
 }
 
 #define DEFINE_COPY(dtype, kind)                                                                                       \
@@ -181,9 +202,8 @@ static int row_refresh(const cpu_row *row, const cpu_scratch *s, int64_t g) {
         if (row->allow) row_copy(row, to, kind | READ_ALLOW);                                                          \
         else row_copy(row, to, kind);                                                                                  \
     }                                                                                                                  \
-    static void make_##dtype(const cpu_patch *p, int64_t g) {                                                          \
-        if (p->from.allow) group_make(p, g, kind | READ_ALLOW);                                                        \
-        else group_make(p, g, kind);                                                                                   \
+    static int make_##dtype(const cpu_patch *p, int64_t g) {                                                           \
+        return p->from.allow ? group_make(p, g, kind | READ_ALLOW) : group_make(p, g, kind);                           \
     }
 DEFINE_COPY(f32, READ_F32)
 DEFINE_COPY(f16, READ_F16)

@@ -3,10 +3,23 @@
 
 static int kind_of(const cpu_row *row, int dtype) { return row->allow ? dtype | READ_ALLOW : dtype; }
 
+/* Those tokens of group g that are at least `least` to x, id [GROUP + V_LANES]; returns how many they are. */
+static int group_read_from(const cpu_row *row, int dtype, int64_t g, float least, float *x, int32_t *id) {
+    const int kind = kind_of(row, dtype);
+    int found = 0;
+    if (row->patch) row_make(row, g);
+    for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
+        vf read = read_group(row, i, 0, kind);
+        vm in = v_ge(read, v_set(least));
+        if (v_bits(in)) found += v_pack(x + found, id + found, read, (int32_t)i, in);
+    }
+    return found;
+}
+
 /* The tokens of group g to x[GROUP]: masked ones, NaN and what is behind the row are -inf. */
 static void group_read(const cpu_row *row, int dtype, int64_t g, float *x) {
     const int kind = kind_of(row, dtype);
-    if (row->patch && !row->patch->made[g]) row->patch->make(row->patch, g);
+    if (row->patch) row_make(row, g);
     for (int j = 0; j < GROUP; j += V_LANES) {
         int64_t i = g * GROUP + j;
         vf read = i < row->params.vocab ? read_group(row, i, 0, kind) : v_set(MINUS_INF);

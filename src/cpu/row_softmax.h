@@ -17,6 +17,15 @@ RAFFLE_FN void weights_divide(float *at, int64_t count, const portion *p) {
     memcpy(at + j, part, (size_t)(count - j) * sizeof *at);
 }
 
+/* The same for a whole group of which no weight is small, see portion_near; 0, and nothing is done, if one is. */
+RAFFLE_FN int weights_divide_near(float *at, const portion *p) {
+    vm near = v_every();
+    for (int j = 0; j < GROUP; j += V_LANES) near = v_and(near, v_ge(v_load_f32(at + j), v_set(NEAR_WEIGHT)));
+    if (v_bits(near) != v_bits(v_every())) return 0;
+    for (int j = 0; j < GROUP; j += V_LANES) v_store(at + j, v_portion_near(v_load_f32(at + j), p));
+    return 1;
+}
+
 RAFFLE_FN uint32_t row_softmax(const cpu_row *row, const cpu_scratch *s, float *to, int kind) {
     scale deep = scale_make(row->params.temperature);
     deep.drop = deep.drop * DEEPER;
@@ -28,10 +37,14 @@ RAFFLE_FN uint32_t row_softmax(const cpu_row *row, const cpu_scratch *s, float *
     if (best == MINUS_INF) return flags | RULE_ROW_EMPTY; /* all zero already */
     const weighing w = weighing_make(row->params.temperature, best);
     const portion best_portion = portion_make(weights_to_tickets(s, &w));
-    for (int64_t g = 0; g < s->groups; ++g) {
+    const uint32_t reach = portion_reach(&best_portion);
+    for (int64_t g = s->groups - 1; g >= 0; --g) { /* what was written last is nearest */
         if (s->peak[g] == MINUS_INF) continue;
         const ref f = {.exponent = s->exponent[g]};
-        const portion p = portion_below(best_portion, ref_distance(&w.row, best, &f, s->peak[g]));
+        const uint32_t distance = ref_distance(&w.row, best, &f, s->peak[g]);
+        const portion near = portion_near(best_portion, distance < reach ? distance : reach);
+        if (!(kind & READ_ALLOW) && distance <= reach && group_whole(row, g) && weights_divide_near(to + g * GROUP, &near)) continue;
+        const portion p = portion_below(best_portion, distance);
         weights_divide(to + g * GROUP, group_end(row, g) - g * GROUP, &p);
     }
     return flags | (best == PLUS_INF ? RULE_ROW_INF : 0);

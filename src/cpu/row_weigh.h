@@ -19,7 +19,7 @@ RAFFLE_FN vf read_prepare(const cpu_row *row, int64_t i, vf x, int kind) {
         vf zero = v_set(0.0f), none = v_select(v_eq(x, zero), v_set(MINUS_INF), v_set(float_of(0x7fc00000u)));
         x = v_select(v_gt(x, zero), x, none);
     }
-    if (kind & READ_ALLOW) x = v_select(v_mask(row->allow[i / 32] >> (i % 32)), x, v_set(MINUS_INF));
+    if (kind & READ_ALLOW) x = v_select(v_allowed(row->allow, i), x, v_set(MINUS_INF));
     return x;
 }
 
@@ -64,9 +64,15 @@ RAFFLE_FN void read_in_order(const cpu_row *row, int64_t i, vf *x, vf *y, int ki
     *y = read_full(row, i + V_LANES, kind);
 }
 
+/* Whether a mask costs next to nothing while tokens are still two by two. */
+RAFFLE_FN int masks_pairs(int kind) { return V_ROUGH && kind == (READ_BF16 | READ_ALLOW); }
+
 /* or in any order, for loops that do not care which is which. */
 RAFFLE_FN void read_pair(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
     if (kind == READ_BF16) v_load_pair_bf16(row->logits + i * read_bytes(kind), x, y);
+#if V_ROUGH
+    else if (masks_pairs(kind)) v_load_allowed_bf16(row->logits + i * read_bytes(kind), row->allow[(uint64_t)i / 32], x, y);
+#endif
     else read_in_order(row, i, x, y, kind);
 }
 
@@ -94,29 +100,42 @@ RAFFLE_FN int64_t group_end(const cpu_row *row, int64_t g) {
 
 enum { PART = GROUP / CPU_PARTS }; /* tokens of a part */
 
-/* The largest logits of tokens first .. first + count - 1, lane by lane; NaN counts as -inf and leaves *numbers. `rough`:
- * read_rough reads them. It and `count` are compile-time constants. */
+/* The largest logits of tokens first .. first + count - 1, lane by lane; NaN counts as -inf and leaves *numbers, masked ones
+ * too. `rough`: read_rough reads them. It and `count` are compile-time constants. */
 RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough, vm *numbers, int kind) {
+    enum { STEP = 32 }; /* tokens of a mask's word */
+    const int masked = kind & READ_ALLOW && !masks_pairs(kind);
+    const uint32_t *allow = masked ? row->allow + first / STEP : NULL;
     vf a = v_set(MINUS_INF), b = a;
-    for (int64_t i = first; i < first + count; i += 2 * V_LANES) {
-        vf x, y;
-        if (rough) read_rough(row, i, &x, &y, kind);
-        else read_pair(row, i, &x, &y, kind);
-        *numbers = v_numbers(*numbers, x, y);
-        if (count > PART) { /* two chains where they are long */
-            a = v_max(x, a);
-            b = v_max(y, b);
-        } else {
-            a = v_max(y, v_max(x, a));
+    for (int j = 0; j < count; j += STEP) {
+        for (int n = 0; n < STEP; n += 2 * V_LANES) {
+            vf x, y;
+            if (masked) read_in_order(row, first + j + n, &x, &y, kind & ~READ_ALLOW);
+            else if (rough) read_rough(row, first + j + n, &x, &y, kind);
+            else read_pair(row, first + j + n, &x, &y, kind);
+            *numbers = v_numbers(*numbers, x, y);
+            a = masked ? v_max_allowed(x, a, allow + j / STEP, n) : v_max(x, a);
+            if (count <= PART) b = a; /* two chains where they are long */
+            b = masked ? v_max_allowed(y, b, allow + j / STEP, n + V_LANES) : v_max(y, b);
+            if (count <= PART) a = b;
         }
     }
     if (count > PART) a = v_max(a, b);
     return rough ? smooth(a, kind) : a;
 }
 
+/* Whether a mask allows no token of a whole group. */
+RAFFLE_FN int group_masked(const cpu_row *row, int64_t g, int kind) {
+    uint64_t words[GROUP / 64];
+    if (!(kind & READ_ALLOW)) return 0;
+    memcpy(words, row->allow + g * (GROUP / 32), sizeof words);
+    return !(words[0] | words[1] | words[2] | words[3]);
+}
+
 /* The same of a whole group. */
 RAFFLE_FN vf group_top(const cpu_row *row, int64_t g, vm *numbers, int kind) {
     vm good = v_every(); /* a chain of its own for each group: they run side by side */
+    if (group_masked(row, g, kind)) return v_set(MINUS_INF);
     vf top = tokens_top(row, g * GROUP, GROUP, 1, &good, kind);
     if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) return tokens_top(row, g * GROUP, GROUP, 0, numbers, kind);
     *numbers = v_and(*numbers, good);
@@ -141,6 +160,10 @@ RAFFLE_FN void peaks_pad(const cpu_scratch *s) {
 /* The largest logits of each part of a whole group to top[CPU_PARTS]. */
 RAFFLE_FN void group_tops(const cpu_row *row, int64_t g, vf *top, vm *numbers, int kind) {
     vm good = v_every();
+    if (group_masked(row, g, kind)) {
+        for (int q = 0; q < CPU_PARTS; ++q) top[q] = v_set(MINUS_INF);
+        return;
+    }
     for (int q = 0; q < CPU_PARTS; ++q) top[q] = tokens_top(row, g * GROUP + q * PART, PART, 1, &good, kind);
     if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) {
         good = v_every();
@@ -162,6 +185,17 @@ RAFFLE_FN void group_tops_edge(const cpu_row *row, const cpu_scratch *s, int64_t
         float top = s->part[g * CPU_PARTS + q] = v_peak(a);
         if (top > s->peak[g]) s->peak[g] = top;
     }
+}
+
+/* Whether a row has NaN, `numbers` being those that its maxima were made of, and perhaps masked ones. */
+RAFFLE_FN int row_nan(const cpu_row *row, vm numbers, int kind) {
+    if (!(kind & READ_ALLOW) || v_bits(numbers) == v_bits(v_every())) return v_bits(numbers) != v_bits(v_every());
+    vm allowed = v_every();
+    for (int64_t i = 0; i < row->params.vocab; i += V_LANES) {
+        vf x = read_group(row, i, 0, kind);
+        allowed = v_numbers(allowed, x, x);
+    }
+    return v_bits(allowed) != v_bits(v_every());
 }
 
 /* Fills peak[] with each group's largest logit and returns the row's; *nan: whether there was a NaN.
@@ -197,7 +231,7 @@ RAFFLE_FN float row_scan_as(const cpu_row *row, const cpu_scratch *s, int *nan, 
     peaks_pad(s);
     for (int64_t i = s->groups * CPU_PARTS; fine && i % PEAK_PAD; ++i) s->part[i] = MINUS_INF;
     for (g = 0; fine && g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
-    *nan = v_bits(numbers) != v_bits(v_every());
+    *nan = row_nan(row, numbers, kind);
     return v_peak(best);
 }
 
@@ -274,20 +308,25 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
                           int open, float *to, int kind) {
     vsum sum = sum_zero();
     vf a = v_set(MINUS_INF), b = a;
+    const int masked = (kind & READ_ALLOW) != 0, masked_ahead = masked && !masks_pairs(kind), plain = kind & ~READ_ALLOW;
+    const uint32_t *allow = masked ? row->allow + g * (GROUP / 32) : NULL, *ahead = masked ? row->allow + next * (GROUP / 32) : NULL;
     for (int64_t i = 0; i < GROUP; i += V_CHAINS * V_LANES) {
         vf x[V_CHAINS];
         for (int n = 0; n < V_CHAINS; n += 2) {
+            const int64_t j = i + n * V_LANES;
             vf y, z;
-            if (to) read_in_order(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
-            else read_pair(row, g * GROUP + i + n * V_LANES, &x[n], &x[n + 1], kind);
+            if (to || masked) read_in_order(row, g * GROUP + j, &x[n], &x[n + 1], open ? plain : kind);
+            else read_pair(row, g * GROUP + j, &x[n], &x[n + 1], kind);
             if (!open) *numbers = v_numbers(*numbers, x[n], x[n + 1]);
-            read_rough(row, next * GROUP + i + n * V_LANES, &y, &z, kind);
-            a = v_max(y, a);
-            b = v_max(z, b);
+            if (masked_ahead) read_in_order(row, next * GROUP + j, &y, &z, plain);
+            else read_rough(row, next * GROUP + j, &y, &z, kind);
+            a = masked_ahead ? v_max_allowed(y, a, ahead, j) : v_max(y, a);
+            b = masked_ahead ? v_max_allowed(z, b, ahead, j + V_LANES) : v_max(z, b);
         }
         if (open) v_weights_open(x, V_CHAINS, f, q);
         else v_weights_block(x, V_CHAINS, f, q);
         for (int n = 0; n < V_CHAINS; ++n) {
+            if (open && masked) x[n] = v_select(v_allowed(allow, i + n * V_LANES), x[n], v_set(0.0f));
             if (to) v_store(to + g * GROUP + i + n * V_LANES, x[n]);
             sum = sum_add(sum, x[n]);
         }
@@ -313,7 +352,8 @@ RAFFLE_FN vsum group_weights_to(const cpu_row *row, int64_t g, const ref *f, flo
 /* The reference and the weights of any group, whatever is in it; a NaN leaves *numbers. `to` as for block_step. */
 RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, float *to, int kind) {
     const cpu_scratch *s = k->scratch;
-    float peak = v_peak(group_top_edge(k->row, g, numbers, kind));
+    const int none = group_whole(k->row, g) && group_masked(k->row, g, kind);
+    float peak = none ? MINUS_INF : v_peak(group_top_edge(k->row, g, numbers, kind));
     ref f = ref_make(scale, peak);
     vsum sum = sum_zero();
     if (peak > MINUS_INF) sum = to ? group_weights_to(k->row, g, &f, to, kind) : group_sum(k->row, g, &f, kind);
@@ -324,11 +364,12 @@ RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, f
     s->size[g] = v_total(sum.size);
 }
 
-/* The largest logits of groups first .. end-1, which are whole, to peak[]. */
-RAFFLE_FN void groups_top(const cpu_row *row, const cpu_scratch *s, int64_t first, int64_t end, vm *numbers, int kind) {
+/* The largest logits of groups first .. end-1, which are whole, to peak[]. NaN are found when they are weighed. */
+RAFFLE_FN void groups_top(const cpu_row *row, const cpu_scratch *s, int64_t first, int64_t end, int kind) {
+    vm numbers = v_every();
     for (int64_t g = first; g < end; g += 4) {
         vf top[4];
-        for (int i = 0; i < 4; ++i) top[i] = group_top(row, g + i < end ? g + i : end - 1, numbers, kind);
+        for (int i = 0; i < 4; ++i) top[i] = group_top(row, g + i < end ? g + i : end - 1, &numbers, kind);
         v_store_peaks(s->peak + g, top[0], top[1], top[2], top[3]);
     }
 }
@@ -342,15 +383,16 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
     block_refs f;
     block_refs_make(&f, scale, s.peak + first, s.exponent + first);
     const uint32_t open = k->state->open ? f.open : 0;
+    vm ahead_numbers = v_every();
     for (int64_t g = first; g < end; g += 4) {
         vsum sum[4];
         vf top[4];
         for (int i = 0; i < 4; ++i) {
             int q = (int)(g - first) + i;
             int64_t now = g + i < end ? g + i : end - 1, ahead = next + q < whole ? next + q : whole - 1;
-            if (to && (g + i >= end || !(f.plain >> q & 1))) {
+            if ((to || kind & READ_ALLOW) && (g + i >= end || !(f.plain >> q & 1))) {
                 sum[i] = sum_zero();
-                top[i] = group_top(&row, ahead, numbers, kind);
+                top[i] = group_top(&row, ahead, &ahead_numbers, kind);
                 continue;
             }
             sum[i] = open >> q & 1 ? block_step(&row, now, &f, q, ahead, &top[i], numbers, V_OPEN, to, kind)
@@ -380,8 +422,8 @@ RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, 
     const int64_t whole = row->params.vocab / GROUP;
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
-    k->state->open = V_OPEN && !(kind & READ_ALLOW) && (const char *)to != row->logits; /* no second look at what is gone */
-    groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, &numbers, kind);
+    k->state->open = V_OPEN && (const char *)to != row->logits; /* no second look at what is gone */
+    groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, kind);
     for (int64_t g = 0; g < whole; g += BLOCK) block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, to, kind);
     for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, to, kind); /* the last, if not whole */
     peaks_pad(s);

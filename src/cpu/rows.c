@@ -225,9 +225,10 @@ static uint64_t list_larger(const work *k, const listing *l, float x) {
 
 static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t ticket) {
     const cpu_scratch *s = k->scratch;
+    enum { STEP = 16 };
     int64_t i = 0;
-    for (; i + FEW < (int64_t)l->count; i += FEW) {
-        uint64_t held = tickets_kept(s, i, i + FEW, c);
+    for (; i + STEP < (int64_t)l->count; i += STEP) {
+        uint64_t held = tickets_kept(s, i, i + STEP, c);
         if (ticket < held) break;
         ticket -= held;
     }
@@ -238,21 +239,26 @@ static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t ticket
     }
 }
 
+/* How many group maxima are at least `value`. */
+static int64_t peaks_reaching(const cpu_scratch *s, float value) {
+    return tokens_above(s->peak, (s->groups + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, float_of_order(order_of(value) - 1));
+}
+
 /* A value that at least `count` group maxima reach, and not many more. */
 static float peak_bound(const work *k, int64_t count, float best) {
     const cpu_scratch *s = k->scratch;
     const uint32_t least = order_of(-FLT_MAX);
     uint32_t high = order_of(best) + 1, low = high;
-    int64_t padded = (s->groups + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, found = 0;
+    int64_t found = 0;
     if (count > s->groups) return -FLT_MAX;
     for (uint64_t step = 1u << 21; found < count && low > least; step *= 4) { /* down, faster and faster, */
         high = low;
         low = high - least > step ? high - (uint32_t)step : least;
-        found = tokens_above(s->peak, padded, float_of_order(low - 1));
+        found = peaks_reaching(s, float_of_order(low));
     }
     while (high - low > 1 && found > count + count / 8) { /* and back: enough are >= low, too few >= high */
         uint32_t middle = low + (high - low) / 2;
-        int64_t reach = tokens_above(s->peak, padded, float_of_order(middle - 1));
+        int64_t reach = peaks_reaching(s, float_of_order(middle));
         if (reach < count) {
             high = middle;
         } else {
@@ -400,9 +406,8 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     state.fine = all.flat && s->groups <= FINE_GROUPS && r.top_k && !r.greedy;
     if (row->patch) { /* read already */
         state.fine = 0;
-        nan = row->patch->nan;
         k.loops = &patched;
-        k.best = peaks_largest(s->peak, s->groups);
+        k.best = patched_best(row, s);
     } else {
         k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
     }
@@ -411,11 +416,8 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     return a;
 }
 
-/* Whether a row reads few groups after its first reading. Where vectors are short, reading under a mask costs as much as a
- * copy, which does it once for all. */
-static int row_reads_few(const cpu_row *row) {
-    return scale_first(row).flat && row->params.temperature != LINEAR_TEMPERATURE && (V_LANES >= 16 || !row->allow);
-}
+/* Whether a row reads few groups after its first reading. */
+static int row_reads_few(const cpu_row *row) { return scale_first(row).flat && row->params.temperature != LINEAR_TEMPERATURE; }
 
 static float row_scan_alone(const loops *set, const cpu_row *row, const cpu_scratch *s, int *nan) {
     row_state state = {.fine = 0};
@@ -471,8 +473,8 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     row_reads_few,
     {make_f32, make_f16, make_bf16},
     row_make_from,
-    row_refresh,
     row_weighed,
     group_read,
+    group_read_from,
     row_entropy,
 };

@@ -17,25 +17,26 @@ typedef struct cpu_row {
     float weigh_at; /* above 0: a temperature at which the row is also weighed, if it can be done in the first reading */
 } cpu_row;
 
-/* A token with another logit than the caller's, `raw`; the edits of a group are chained, the last one ends with -1. */
+/* A token with another logit than the caller's; the edits of a group are chained, the last one ends with -1. */
 typedef struct cpu_edit {
-    float x, raw;
+    float x;
     int32_t id, next;
 } cpu_edit;
 
-/* An edited row of which only those groups are made that some loop reads. The largest logits of all groups are known. */
+/* An edited row of which only those groups are made that some loop reads. Edits make no NaN, and the caller's row has none. */
 typedef struct cpu_patch {
     cpu_row from;     /* the caller's row, */
     int dtype;        /* and its type */
-    int nan;          /* whether an edit made a NaN */
     float *to;        /* [vocab] the edited row: its groups, where */
     uint8_t *made;    /* [groups] says so */
+    float *peak;      /* [groups] the scratch's: largest logits where a group is made, elsewhere what is not less */
     int32_t *head;    /* [groups] the first edit of each group, or -1 */
     uint32_t *edited; /* [(vocab + 31) / 32] whether a token has an edit */
     cpu_edit *edit;   /* [room + 1], the last for those that find no room */
     int64_t count, room;
-    void (*make)(const struct cpu_patch *patch, int64_t g); /* group g */
-    void (*finish)(const struct cpu_patch *patch, int64_t g); /* NULL, or what make calls at its end: penalties */
+    /* Makes group g; and NULL, or what that calls at its end: penalties. 1: a token was edited that may have been the largest. */
+    int (*make)(const struct cpu_patch *patch, int64_t g);
+    int (*finish)(const struct cpu_patch *patch, int64_t g);
     const struct said_chains *said; /* for finish */
 } cpu_patch;
 
@@ -124,16 +125,16 @@ typedef struct cpu_table {
     cpu_tickets_function tickets[3];
     void (*left_over)(const cpu_pair *pair, uint64_t *left_t, uint64_t *left_s);
     void (*copy[3])(const cpu_row *row, float *to); /* to [vocab]: the logits, masked ones -inf */
-    /* For rows with a patch: the first reading of the row before it is edited; which rows read few groups after it; how groups
-     * are made, all with a largest logit of at least `least`; and a group's largest logit, found anew: 1 if there is a NaN. */
+    /* For rows with a patch: the first reading of the row before it is edited; which rows read few groups after it; how a group
+     * is made, and how all are that may have a logit of at least `least`. */
     float (*scan[3])(const cpu_row *row, const cpu_scratch *scratch, int *nan);
     int (*reads_few)(const cpu_row *row);
-    void (*make[3])(const cpu_patch *patch, int64_t g);
+    int (*make[3])(const cpu_patch *patch, int64_t g);
     void (*make_from)(const cpu_row *row, const cpu_scratch *scratch, float least);
-    int (*refresh)(const cpu_row *row, const cpu_scratch *scratch, int64_t g);
     /* Of a row that was sampled last, with the same scratch. `best` is its largest logit. */
     uint64_t (*weighed)(const cpu_row *row, const cpu_scratch *scratch, float temperature, float best); /* its mass; 0: unknown */
     void (*group)(const cpu_row *row, int dtype, int64_t g, float *x); /* x [CPU_GROUP]: masked ones and NaN -inf */
+    int (*group_from)(const cpu_row *row, int dtype, int64_t g, float least, float *x, int32_t *id); /* those >= least; their number */
     float (*entropy)(const cpu_row *row, int dtype, const cpu_scratch *scratch, const answer *answer); /* not for an empty row */
 } cpu_table;
 

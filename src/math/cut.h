@@ -224,14 +224,13 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
 #endif
     if (r->top_p) {
         int listed = (r->top_k || r->min_p_first) && listing_covers(l, c);
-        uint64_t mass = r->row_mass ? CALL(k, weigh, w)
-                        : listed    ? CALL(k, list_tickets, l, c)
-                                    : CALL(k, weigh_kept, w, c);
+        uint64_t held = listed ? CALL(k, list_tickets, l, c) : 0;
+        uint64_t mass = r->row_mass ? CALL(k, weigh, w) : listed ? held : CALL(k, weigh_kept, w, c);
         quest q = {share_of(p->top_p, mass), 1};
         uint64_t over = c.capped ? CALL(k, weigh_kept, w, cut_from(just_above(c.high))) : 0; /* larger, but cut */
         if (listed) { /* only listed tokens can stay */
             listing kept = *l;
-            int reached = CALL(k, list_tickets, l, c) >= q.target;
+            const int reached = held >= q.target;
             kept.low = just_below(c.low);
             q.target += over;
             if (reached) c = cut_raise(c, CALL(k, list_threshold, &kept, q));

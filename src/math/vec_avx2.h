@@ -78,6 +78,20 @@ RAFFLE_FN vm v_mask(uint32_t bits) {
     __m256i one = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), one), one));
 }
+/* The word goes to all lanes straight from memory, and each looks at its own bit. What is not allowed becomes NaN for v_max. */
+#define BITS8(n) 1u << (n), 2u << (n), 4u << (n), 8u << (n), 16u << (n), 32u << (n), 64u << (n), 128u << (n)
+static const uint32_t bit_of_lane[32] = {BITS8(0), BITS8(8), BITS8(16), BITS8(24)};
+RAFFLE_FN __m256i lane_bits(int64_t i) { return _mm256_loadu_si256((const __m256i *)(bit_of_lane + (uint64_t)i % 32)); }
+RAFFLE_FN __m256i bits_allowed(const uint32_t *allow, int64_t i) {
+    return _mm256_and_si256(_mm256_set1_epi32((int)allow[(uint64_t)i / 32]), lane_bits(i));
+}
+RAFFLE_FN vm v_allowed(const uint32_t *allow, int64_t i) {
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(bits_allowed(allow, i), lane_bits(i)));
+}
+RAFFLE_FN vf v_max_allowed(vf a, vf b, const uint32_t *allow, int64_t i) {
+    __m256i forbidden = _mm256_cmpeq_epi32(bits_allowed(allow, i), _mm256_setzero_si256());
+    return v_max(_mm256_or_ps(a, _mm256_castsi256_ps(forbidden)), b);
+}
 RAFFLE_FN vu v_shift(vu a, uint32_t n) { return _mm256_srlv_epi32(a, _mm256_set1_epi32((int)n)); }
 
 RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {

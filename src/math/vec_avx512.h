@@ -69,6 +69,14 @@ RAFFLE_FN vm v_every(void) { return 0xffff; }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 RAFFLE_FN uint32_t v_bits(vm m) { return m; }
 RAFFLE_FN vm v_mask(uint32_t bits) { return (vm)bits; }
+RAFFLE_FN vm v_allowed(const uint32_t *allow, int64_t i) {
+    vm m;
+    memcpy(&m, (const char *)allow + (uint64_t)i / 8, sizeof m);
+    return m;
+}
+RAFFLE_FN vf v_max_allowed(vf a, vf b, const uint32_t *allow, int64_t i) {
+    return _mm512_mask_max_ps(b, v_allowed(allow, i), a, b);
+}
 RAFFLE_FN vu v_shift(vu a, uint32_t n) { return _mm512_srlv_epi32(a, _mm512_set1_epi32((int)n)); }
 
 RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
@@ -84,6 +92,13 @@ RAFFLE_FN void v_load_rough_bf16(const void *p, vf *a, vf *b) {
 }
 RAFFLE_FN vf v_smooth_bf16(vf a) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0xffff0000)));
+}
+
+/* v_load_pair_bf16, but -inf where a word of a mask does not allow a token. */
+RAFFLE_FN void v_load_allowed_bf16(const void *p, uint32_t allowed, vf *a, vf *b) {
+    __m512i both = _mm512_mask_blend_epi16(allowed, _mm512_set1_epi16((short)0xff80), _mm512_loadu_si512(p));
+    *a = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    *b = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
 }
 
 /* Four vectors folded to one lane each: halves of two side by side, quarters of four, then each quarter in itself. */

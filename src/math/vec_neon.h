@@ -66,6 +66,10 @@ RAFFLE_FN vm v_mask(uint32_t bits) {
     uint32x4_t one = vld1q_u32(bit);
     return vtstq_u32(vdupq_n_u32(bits), one);
 }
+RAFFLE_FN vm v_allowed(const uint32_t *allow, int64_t i) { return v_mask(allow[(uint64_t)i / 32] >> i % 32); }
+RAFFLE_FN vf v_max_allowed(vf a, vf b, const uint32_t *allow, int64_t i) {
+    return vbslq_f32(vandq_u32(v_allowed(allow, i), vcgtq_f32(a, b)), a, b);
+}
 RAFFLE_FN vu v_shift(vu a, uint32_t n) { return n < 32 ? vshlq_u32(a, vdupq_n_s32(-(int32_t)n)) : vdupq_n_u32(0); }
 
 RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {

@@ -50,7 +50,7 @@ RAFFLE_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 #if !defined(__CUDACC__) /* from here on: what only src/cpu/rows.c uses */
 
 #define V_OPEN 0   /* whether there are v_power and v_fms: see weigh_blocks.h */
-#define V_ROUGH 0  /* whether there are v_load_rough_bf16 and v_smooth_bf16: see vec_avx512.h */
+#define V_ROUGH 0  /* whether there are v_load_rough_bf16, v_smooth_bf16 and v_load_allowed_bf16: see vec_avx512.h */
 #define V_CHAINS 2 /* vectors weighed side by side: as many as the registers allow; even, and divides GROUP / V_LANES */
 
 RAFFLE_FN vf v_load_f32(const void *p) {
@@ -91,6 +91,11 @@ RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return m ? a + b : a; } /* b is not
 RAFFLE_FN vm v_every(void) { return 1; }
 RAFFLE_FN uint32_t v_bits(vm m) { return (uint32_t)m; } /* lane i as bit i */
 RAFFLE_FN vm v_mask(uint32_t bits) { return bits & 1; }  /* bit i to lane i; higher bits are ignored */
+
+/* Which of tokens i and up, i a multiple of V_LANES, a mask of 32 tokens a word allows; and the larger of a and b where it allows a, else
+ * b. As for v_max, NaN in a counts as nothing. */
+RAFFLE_FN vm v_allowed(const uint32_t *allow, int64_t i) { return v_mask(allow[(uint64_t)i / 32] >> i % 32); }
+RAFFLE_FN vf v_max_allowed(vf a, vf b, const uint32_t *allow, int64_t i) { return v_allowed(allow, i) ? v_max(a, b) : b; }
 RAFFLE_FN vu v_shift(vu a, uint32_t n) { return n < 32 ? a >> n : 0; }
 
 /* 2 V_LANES tokens in any order. */

@@ -75,6 +75,7 @@ static void flat_allow(batch *b, test_random *r) {
     for (int64_t i = 0; i < b->rows * b->words; ++i) {
         b->allow[i] = (uint32_t)(random_bits(r) | random_bits(r));
         if (i / 8 % 11 == 5) b->allow[i] = 0; /* a whole group */
+        if (i / b->words % 3 == 2) b->allow[i] = random_below(r, 50) ? 0 : 1u << random_below(r, 32); /* a row of few tokens */
     }
 }
 
