@@ -108,20 +108,20 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, voi
     return used;
 }
 
-/* The sections with sums of each row (sums.cuh), 0 if blocks leave none. Short rows always have them, long ones where they are so few that
- * several blocks share one: else a block that looks twice costs others more than it saves whoever finishes (dev/cuda has the figures). */
+/* The sections with sums of each row (sums.cuh), 0 if blocks leave none. They do where rows are so few that several blocks share one, or
+ * short and not very many: else looking twice costs the other blocks more than it saves whoever finishes (dev/cuda has the figures). */
+enum { SUM_ROWS = 8 }; /* a multiprocessor, at most */
 static int32_t sections_made(int64_t rows, int32_t groups, int32_t part, int processors) {
-    enum { SHORT = 256 };
-    const bool shared = part < groups && rows <= 2 * processors;
-    if (groups > QUICK_GROUPS || (groups > SHORT && !shared)) return 0;
-    return (groups + section_of(part) - 1) / section_of(part);
+    enum { SHORT = 128 };
+    const bool few = groups <= SHORT ? rows <= SUM_ROWS * processors : rows <= 2 * processors && part < groups;
+    return few && groups <= QUICK_GROUPS ? (groups + section_of(part) - 1) / section_of(part) : 0;
 }
 
 /* The most sections that the rows of one call can have: how many depends on how many rows share the GPU. */
 static size_t sections_most(const raffle_plan_desc *desc, int processors) {
     const int32_t groups = (int32_t)((desc->vocab + GROUP - 1) / GROUP);
-    int64_t most = desc->rows_max * sections_made(desc->rows_max, groups, groups, processors); /* many rows are not divided */
-    for (int64_t rows = 1; rows <= desc->rows_max && rows <= PARTS_TRIED * processors; ++rows) {
+    int64_t most = 0;
+    for (int64_t rows = 1; rows <= desc->rows_max && rows <= SUM_ROWS * processors; ++rows) {
         int32_t part;
         parts_grid(rows, groups, groups, processors, &part);
         const int64_t of_rows = rows * sections_made(rows, groups, part, processors);
