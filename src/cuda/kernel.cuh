@@ -42,9 +42,9 @@ struct sample_args {
     float *peak;        /* [rows, groups * PIECES] */
     uint64_t *mass;     /* [rows, groups] */
     row_state *state;   /* [rows] 0 between calls */
-    uint64_t *sums;     /* [rows, sum_parts, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
-    int32_t *heads;     /* [rows, sum_parts] */
-    int32_t sum_parts;  /* parts of a row, 0 if they leave no sums */
+    uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
+    int32_t *heads;     /* [rows, sections] */
+    int32_t sections;   /* of a row, 0 if they have no sums */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
@@ -195,7 +195,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
         bool wanted = to.weights && to.pieces;
         if (wanted) {
             const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
-            wanted = a.sum_parts && p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
+            wanted = a.sections && p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
             if (threadIdx.x == 0) k->spread = 0;
         }
         if (threadIdx.x == 0) k->may_sum = wanted;
@@ -356,20 +356,18 @@ template <class type, class args> __device__ __forceinline__ bool part_read(cons
     return __syncthreads_or(nan);
 }
 
-/* Leaves the sums of a part that looks flat, and counts it. */
+/* Leaves the sums of a part that looks flat. */
 template <class type> __device__ __forceinline__ void part_look(const sample_args &a, work<type> &k) {
     if (k.spread <= 0) return;
     const block_part p = part_make(a);
     if (threadIdx.x == 0) {
-        k.part = a.part;
+        k.section = section_of(a.part);
         k.flat = &a.state[p.row].best;
-        k.sums = a.sums + p.row * a.sum_parts * SUM_BINS;
-        k.heads = a.heads + p.row * a.sum_parts;
+        k.sums = a.sums + p.row * a.sections * SUM_BINS;
+        k.heads = a.heads + p.row * a.sections;
     }
     __syncthreads();
     part_sums(&k, p.first, p.end);
-    const block_part done = part_make(a);
-    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, (unsigned long long)(done.end - done.first));
 }
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
@@ -447,13 +445,15 @@ static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors
     return (uint32_t)best;
 }
 
-/* The grid of a batch for part_make, and the groups that a block reads: `most` at most. */
+/* The grid of a batch for part_make, and the groups that a block reads: `most` at most, and whole sections (sums.cuh). */
 static inline dim3 parts_grid(int64_t rows, int32_t groups, int32_t most, int processors, int32_t *part) {
     enum { HIGH = 65535 }; /* most rows along the second side of a grid */
+    static_assert(EDIT_GROUPS % SECTION == 0, "parts of edited rows stay within their limit");
     const int32_t parts = (int32_t)parts_choose(rows, groups, processors);
     const unsigned deep = (unsigned)((rows + HIGH - 1) / HIGH);
     *part = (groups + parts - 1) / parts;
     if (*part > most) *part = most;
+    *part = (*part + SECTION - 1) / SECTION * section_of(*part);
     return dim3((unsigned)((groups + *part - 1) / *part), (unsigned)((rows + deep - 1) / deep), deep);
 }
 

@@ -105,8 +105,8 @@ template <> struct row_sums<1> {
     bool may_sum;   /* sums are wanted of parts that look flat */
     int32_t spread; /* above 0: the block's part does, and the rest is known; counted of any row that is weighed for filters */
     uint64_t *flat; /* groups in parts of the row that do */
-    int part;       /* groups that a block reads */
-    uint64_t *sums; /* of the row's first part */
+    int section;    /* groups that have sums together */
+    uint64_t *sums; /* of the row's first section */
     int32_t *heads;
 };
 template <class type> struct work;

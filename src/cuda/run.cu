@@ -23,7 +23,7 @@ struct sample_code {
 struct device_state : device_facts {
     char name[64];
     sample_code plain, requested, decided; /* requested: of calls with extras or a report; decided: of those that write filtered rows */
-    size_t sum_parts; /* of all rows together, of the call that has most: sums.cuh */
+    size_t sections; /* of all rows together, of the call that has most: sums.cuh */
 };
 
 static const char *const dtype_name[] = {"f32", "f16", "bf16"};
@@ -56,8 +56,8 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
 /* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
  *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same | told [rows] of raffle_verify |
  *   of plans with RAFFLE_PLAN_EXTRA: mask [rows, groups * GROUP_WORDS] | patch [rows, groups * PATCH_WORDS] | overlay [rows, groups * GROUP] |
- *   sums [sum_parts, SUM_BINS] u64 | heads [sum_parts] i32 | state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
-static size_t workspace_carve(const raffle_plan_desc *desc, size_t sum_parts, void *memory, sample_args *a, verify_args *v) {
+ *   sums [sections, SUM_BINS] u64 | heads [sections] i32 | state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
+static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
     const size_t shown = desc->flags & RAFFLE_PLAN_REPORT ? rows * groups : 0;
@@ -71,8 +71,8 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sum_parts, vo
                                   edited / GROUP * GROUP_WORDS * sizeof *a->mask,
                                   edited / GROUP * PATCH_WORDS * sizeof *a->patch,
                                   edited * sizeof *a->overlay,
-                                  sum_parts * SUM_BINS * sizeof *a->sums,
-                                  sum_parts * sizeof *a->heads,
+                                  sections * SUM_BINS * sizeof *a->sums,
+                                  sections * sizeof *a->heads,
                                   rows * sizeof *a->state,
                                   rows * sizeof *v->law,
                                   rows * sizeof *v->tickets_t,
@@ -108,15 +108,23 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sum_parts, vo
     return used;
 }
 
-/* The most parts with sums that the rows of one call can have: how many depends on how many rows share the GPU. */
-static size_t sum_parts_most(const raffle_plan_desc *desc, int processors) {
+/* The sections with sums of each row (sums.cuh), 0 if blocks leave none. They do where rows are so few that several blocks share one, or
+ * short and not very many: else looking twice costs the other blocks more than it saves whoever finishes (dev/cuda has the figures). */
+enum { SUM_ROWS = 8 }; /* a multiprocessor, at most */
+static int32_t sections_made(int64_t rows, int32_t groups, int32_t part, int processors) {
+    enum { SHORT = 128 };
+    const bool few = groups <= SHORT ? rows <= SUM_ROWS * processors : rows <= 2 * processors && part < groups;
+    return few && groups <= QUICK_GROUPS ? (groups + section_of(part) - 1) / section_of(part) : 0;
+}
+
+/* The most sections that the rows of one call can have: how many depends on how many rows share the GPU. */
+static size_t sections_most(const raffle_plan_desc *desc, int processors) {
     const int32_t groups = (int32_t)((desc->vocab + GROUP - 1) / GROUP);
-    int64_t most = desc->rows_max * sums_parts(groups, groups); /* many rows are not divided */
-    if (groups > QUICK_GROUPS) return 0;
-    for (int64_t rows = 1; rows <= desc->rows_max && rows <= PARTS_TRIED * processors; ++rows) {
+    int64_t most = 0;
+    for (int64_t rows = 1; rows <= desc->rows_max && rows <= SUM_ROWS * processors; ++rows) {
         int32_t part;
         parts_grid(rows, groups, groups, processors, &part);
-        const int64_t of_rows = rows * sums_parts(groups, part);
+        const int64_t of_rows = rows * sections_made(rows, groups, part, processors);
         if (of_rows > most) most = of_rows;
     }
     return (size_t)most;
@@ -173,11 +181,11 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
     *state = made;
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
-    state->sum_parts = probs ? 0 : sum_parts_most(&plan->desc, state->processors);
+    state->sections = probs ? 0 : sections_most(&plan->desc, state->processors);
     sample_args unused;
     verify_args unused_too;
     plan->state = state;
-    plan->workspace_bytes = workspace_carve(&plan->desc, state->sum_parts, NULL, &unused, &unused_too);
+    plan->workspace_bytes = workspace_carve(&plan->desc, state->sections, NULL, &unused, &unused_too);
     return RAFFLE_OK;
 }
 
@@ -195,7 +203,7 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
 static void args_make(sample_args *a, const raffle_plan *plan, const call *call) {
     const raffle_params *p = &call->params;
     verify_args unused;
-    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sum_parts, call->launch.workspace, a, &unused);
+    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sections, call->launch.workspace, a, &unused);
     a->logits = (const char *)call->logits.data;
     a->rows = call->logits.rows;
     a->row_stride = call->logits.row_stride;
@@ -233,7 +241,7 @@ static cudaError_t launch(const device_state *state, const sample_code &code, sa
     const dim3 grid = parts_grid(a->rows, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
     const int64_t each = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
     const size_t spread = state->early && each < BLOCKS_PER_SM ? shared_spread(*state, each) : 0;
-    a->sum_parts = sums_parts(a->groups, a->part);
+    a->sections = sections_made(a->rows, a->groups, a->part, state->processors);
     return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), spread > code.shared ? spread - code.shared : 0, *a, *state, stream);
 }
 
@@ -289,7 +297,7 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     if (!d->requests) return RAFFLE_OK;
     verify_args a = {};
     sample_args space;
-    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sum_parts, call->target.launch.workspace, &space, &a);
+    workspace_carve(&plan->desc, ((const device_state *)plan->state)->sections, call->target.launch.workspace, &space, &a);
     a.logits = (const char *)call->target.logits.data;
     a.draft_probs = call->has_probabilities;
     a.draft_data = (const char *)(a.draft_probs ? call->draft_probabilities.data : call->has_logits ? call->draft_logits.data : NULL);

@@ -2,27 +2,29 @@
  * not read it all again by itself.
  *
  * A block that has read its part of such a row knows whether its groups are flat: their weights add up to many times the largest.
- * Then it looks at its part once more and leaves the tickets of all tokens down to each of 512 values, 1/32 of a power of two apart.
- * Sums of these sums over all parts tell between which two values the threshold lies. The tokens between them are listed by one
- * reading that only compares; they show the threshold. What every part keeps is then known, so the draw finds the part, and only its
- * groups are weighed again.
+ * Then it looks at its part once more, one section of up to 64 groups behind the other, and leaves of each the tickets of all tokens
+ * down to each of 512 values, 1/32 of a power of two apart. Sums of these sums over all sections tell between which two values the
+ * threshold lies. The tokens between them are listed by one reading that only compares; they show the threshold. What every section
+ * keeps is then known, so the draw finds the section, and only its groups are weighed again.
  *
- * This is for few rows, of which many blocks have a small part each. Where parts are large, blocks that look twice get into each
- * other's way. Whether a part looks flat decides only which way is taken: where one does not, or the threshold lies lower than the sums
- * reach, wide.cuh goes its other ways. */
+ * Whether a part looks flat decides only which way is taken: where one does not, or the threshold lies lower than the sums reach,
+ * wide.cuh goes its other ways. */
 #ifndef RAFFLE_CUDA_SUMS_CUH
 #define RAFFLE_CUDA_SUMS_CUH
 
 #include "fast.cuh"
 
 enum {
-    SUM_PART = 64,  /* groups at most of a part that leaves sums */
-    SUM_STEPS = 32, /* values in a power of two */
-    PART_NONE = INT32_MIN
+    SECTION = 64,  /* groups at most */
+    SUM_STEPS = 32 /* values in a power of two */
 };
 
-/* The parts of a row that leave sums: all or none. For the host, too. */
-static __host__ __device__ __forceinline__ int sums_parts(int groups, int part) { return part <= SUM_PART ? (groups + part - 1) / part : 0; }
+/* The groups of a section where parts have so many: sections of a row are alike, but for its last, and no part ends inside one, because
+ * parts_grid makes parts of whole ones. For the host, too. */
+static __host__ __device__ __forceinline__ int section_of(int part) {
+    const int sections = (part + SECTION - 1) / SECTION;
+    return (part + sections - 1) / sections;
+}
 
 /* ---- values ------------------------------------------------------------------------------------------------ */
 
@@ -44,25 +46,29 @@ __device__ __forceinline__ bool group_far(scale by, float best, float m) {
 
 /* ---- the second look, by the block that has read a part ---------------------------------------------------- */
 
-/* The largest exponent of groups [first, end), whose maxima go to q.peak[0 ...]. PART_NONE if one of them, but for empty ones, is so
+enum { EXPONENT_NONE = INT32_MIN };
+
+/* The largest exponent of groups [first, end), whose maxima go to q.peak[0 ...]. EXPONENT_NONE if one of them, but for empty ones, is so
  * far below that its tickets are cut, or their references are not all PLAIN. */
 template <class type> __device__ __forceinline__ int32_t part_exponent(work<type> &k, int first, int end) {
     quick &q = k.q;
     const scale by = k.to.by;
-    const int g = first + (int)threadIdx.x;
-    const float m = g < end ? k.peak_far(g) : MINUS_INF;
-    if (g < end) q.peak[threadIdx.x] = m;
-    uint32_t most = order_of(m), unused = 0;
-    fast_range(&unused, &most, q.space[0]);
+    uint32_t most = order_of(MINUS_INF), least = 0xffffffffu;
+    for (int g = first + (int)threadIdx.x; g < end; g += BLOCK_THREADS) {
+        const float m = k.peak_far(g);
+        q.peak[g - first] = m;
+        most = max(most, order_of(m));
+        if (m > MINUS_INF) least = min(least, order_of(m));
+    }
+    fast_range(&least, &most, q.space[0]);
     const float top = float_of_order(most);
-    const int32_t exponent = ref_make_near(by, top).exponent;
-    const bool any = __syncthreads_or(group_far(by, top, m) || !(top > MINUS_INF) || !weights_hold(by, top));
-    return any ? PART_NONE : exponent;
+    const bool holds = top > MINUS_INF && weights_hold(by, top) && !group_far(by, top, float_of_order(least));
+    return holds ? ref_make_near(by, top).exponent : EXPONENT_NONE;
 }
 
-/* Adds a lane's tokens to the bins of their values. Tickets are added in two parts of 13 bits, of which a part's tokens make no more
- * than 2^29: 64-bit sums in shared memory would be a loop. */
-__device__ __forceinline__ void part_add(quick &q, const float x[LANE_TOKENS], const ref &f, uint32_t most, int left) {
+/* Adds a lane's tokens to the bins of their values. Tickets are added in two parts of 13 bits, of which a section's tokens make no more
+ * than 2^27: 64-bit sums in shared memory would be a loop. */
+__device__ __forceinline__ void section_add(quick &q, const float x[LANE_TOKENS], const ref &f, uint32_t most, int left) {
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS; ++j) { /* what is too low adds 0: what stands under a condition is done one behind the other */
         const uint32_t down = most - value_of(x[j], f.c), bin = min(down, (uint32_t)SUM_BINS - 1);
@@ -74,8 +80,8 @@ __device__ __forceinline__ void part_add(quick &q, const float x[LANE_TOKENS], c
     }
 }
 
-/* Sums over a part's bins, from the largest value down. */
-__device__ __forceinline__ void part_write(quick &q, uint64_t *to) {
+/* Sums over a section's bins, from the largest value down. */
+__device__ __forceinline__ void section_write(quick &q, uint64_t *to) {
     static_assert(SUM_BINS == 2 * BLOCK_THREADS, "two bins a thread");
     const uint32_t at = 2 * threadIdx.x;
     const uint2 low = *(const uint2 *)(q.valued[0] + at), high = *(const uint2 *)(q.valued[1] + at);
@@ -85,26 +91,30 @@ __device__ __forceinline__ void part_write(quick &q, uint64_t *to) {
     __stcg((ulonglong2 *)to + threadIdx.x, make_ulonglong2(before + one, before + one + two));
 }
 
-/* Leaves the sums of groups [first, end), which are a part; by the whole block. */
+/* Leaves the sums of groups [first, end), which are a part, and counts them; by the whole block. */
 template <class type> static __device__ __noinline__ void part_sums(work<type> *shared_k, int first, int end) {
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     quick &q = k.q;
-    const int part = first / k.part;
     const int32_t exponent = part_exponent(k, first, end);
-    if (threadIdx.x == 0) __stcg(k.heads + part, exponent);
-    if (exponent == PART_NONE) return;
-    for (int b = threadIdx.x; b < SUM_BINS; b += BLOCK_THREADS) q.valued[0][b] = q.valued[1][b] = 0;
-    __syncthreads();
+    if (exponent == EXPONENT_NONE) return;
     const uint32_t most = value_most(exponent);
-    row_visit<type>(k.row, first, end, [&](int g, const float x[LANE_TOKENS]) {
-        const float m = q.peak[g - first];
-        const ref f = ref_make_near(k.to.by, m);
-        if (m > MINUS_INF) part_add(q, x, f, most, TICKET_BITS - (exponent - f.exponent));
-    });
-    __syncthreads();
-    part_write(q, k.sums + (int64_t)part * SUM_BINS);
-    __syncthreads(); /* whoever says that the part is done says it for all threads */
+#pragma unroll 1
+    for (int from = first; from < end; from += k.section) {
+        const int section = from / k.section;
+        for (int b = threadIdx.x; b < SUM_BINS; b += BLOCK_THREADS) q.valued[0][b] = q.valued[1][b] = 0;
+        __syncthreads();
+        row_visit<type>(k.row, from, min(from + k.section, end), [&](int g, const float x[LANE_TOKENS]) {
+            const float m = q.peak[g - first];
+            const ref f = ref_make_near(k.to.by, m);
+            if (m > MINUS_INF) section_add(q, x, f, most, TICKET_BITS - (exponent - f.exponent));
+        });
+        __syncthreads();
+        if (threadIdx.x == 0) __stcg(k.heads + section, exponent);
+        section_write(q, k.sums + (int64_t)section * SUM_BINS);
+        __syncthreads(); /* the bins are used again; and whoever says that the part is done says it for all threads */
+    }
+    if (threadIdx.x == 0) atomicAdd((unsigned long long *)k.flat, (unsigned long long)(end - first));
 }
 
 #endif

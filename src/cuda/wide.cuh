@@ -550,38 +550,34 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
 
 /* ---- top-p, by sums that the row's blocks have left (sums.cuh) ---------------------------------------- */
 
-/* The tickets of the i-th part's tokens down to `down` values below the row's largest. q.list holds how far the part is below. */
-template <class type> __device__ __forceinline__ uint64_t part_sum(const work<type> &k, int i, int down) {
+/* The tickets of the i-th section's tokens down to `down` values below the row's largest. q.list holds how far the section is below. */
+template <class type> __device__ __forceinline__ uint64_t section_sum(const work<type> &k, int i, int down) {
     const int below = (int)k.q.list[i], own = down - below * SUM_STEPS;
     const uint64_t sum = __ldcg(k.sums + (int64_t)i * SUM_BINS + max(own, 0)) >> min(below, 63);
     return own < 0 ? 0 : sum;
 }
 
-/* Whether all parts have sums, and all groups' tickets are whole; how far each part is below goes to q.list. */
-template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int parts) {
-    bool none = group_far(s.by, s.best, float_of_order(k.q.least));
-    for (int i = threadIdx.x; i < parts; i += BLOCK_THREADS) {
-        const int32_t exponent = __ldcg(k.heads + i);
-        none |= exponent == PART_NONE;
-        k.q.list[i] = (uint32_t)(s.exponent - exponent);
-    }
-    none |= __ldcg(k.flat) != (uint64_t)k.groups;
-    return !__syncthreads_or(none);
+/* Whether all groups have sums, and their tickets are whole; how far each section is below goes to q.list. */
+template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int sections) {
+    const bool all = __ldcg(k.flat) == (uint64_t)k.groups; /* if not, what is read here means nothing, and is not used */
+    for (int i = threadIdx.x; i < sections; i += BLOCK_THREADS) k.q.list[i] = (uint32_t)s.exponent - (uint32_t)__ldcg(k.heads + i);
+    __syncthreads();
+    return all && !group_far(s.by, s.best, float_of_order(k.q.least));
 }
 
-/* The first of `count` values, `step` apart, down to which the sums of all parts reach the target: -1 if none does. Sums go to
+/* The first of `count` values, `step` apart, down to which the sums of all sections reach the target: -1 if none does. Sums go to
  * q.tickets. */
-template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int parts, int first, int step, int count, uint64_t target) {
+template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int sections, int first, int step, int count, uint64_t target) {
     enum { AT_ONCE = 8 };
     quick &q = k.q;
     const int lanes = BLOCK_THREADS / count, own = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % WARP;
     uint64_t sum = 0;
-    for (int i = (int)threadIdx.x % lanes; i < parts; i += AT_ONCE * lanes) {
+    for (int i = (int)threadIdx.x % lanes; i < sections; i += AT_ONCE * lanes) {
         uint64_t some[AT_ONCE];
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) some[n] = part_sum(k, min(i + n * lanes, parts - 1), first + own * step);
+        for (int n = 0; n < AT_ONCE; ++n) some[n] = section_sum(k, min(i + n * lanes, sections - 1), first + own * step);
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) sum += i + n * lanes < parts ? some[n] : 0;
+        for (int n = 0; n < AT_ONCE; ++n) sum += i + n * lanes < sections ? some[n] : 0;
     }
     for (int by = lanes / 2; by; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
     if (threadIdx.x % lanes == 0) q.tickets[own] = sum;
@@ -596,14 +592,14 @@ struct wide_choice {
     uint64_t ticket;
 };
 
-/* Given the threshold, what the listed tokens of each group keep in q.mass, and what this thread's part has above them: finds the
- * part that holds the ticket. Only its groups are weighed. */
+/* Given the threshold, what the listed tokens of each group keep in q.mass, and what this thread's section has above them: finds the
+ * section that holds the ticket. Only its groups are weighed. */
 template <class type>
 __device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, uint64_t own, uint64_t total, wide_choice *c) {
     quick &q = k.q;
-    const int first = (int)threadIdx.x * k.part;
+    const int first = (int)threadIdx.x * k.section;
 #pragma unroll 4
-    for (int g = first; g < min(first + k.part, k.groups); ++g) own += q.mass[g];
+    for (int g = first; g < min(first + k.section, k.groups); ++g) own += q.mass[g];
     if (threadIdx.x == 0) { /* logits that change under the kernel may leave a ticket without a holder */
         q.group = 0;
         q.rest = 0;
@@ -617,7 +613,7 @@ __device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, 
     }
     __syncthreads();
     c->from = q.group;
-    c->to = min(c->from + k.part, k.groups);
+    c->to = min(c->from + k.section, k.groups);
     c->ticket = q.rest;
     wide_weigh(k, s, c->threshold, c->from, c->to);
 }
@@ -627,16 +623,16 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
     enum { FIRST = SUM_BINS / SUM_STEPS };
     quick &q = k.q;
     if (!k.may_sum || k.nan || k.spread <= 0) return false;
-    const int parts = sums_parts(k.groups, k.part);
-    if (!sums_hold(k, s, parts)) return false;
-    const int octave = sums_reach(k, parts, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
+    const int sections = (k.groups + k.section - 1) / k.section;
+    if (!sums_hold(k, s, sections)) return false;
+    const int octave = sums_reach(k, sections, SUM_STEPS - 1, SUM_STEPS, FIRST, target);
     if (octave < 0) return false;
     uint64_t above = octave ? q.tickets[octave - 1] : 0, total;
     __syncthreads();
-    const int step = sums_reach(k, parts, octave * SUM_STEPS, 1, SUM_STEPS, target);
+    const int step = sums_reach(k, sections, octave * SUM_STEPS, 1, SUM_STEPS, target);
     if (step > 0) above = q.tickets[step - 1];
     const int down = octave * SUM_STEPS + step;
-    const uint64_t own = (int)threadIdx.x < parts ? part_sum(k, (int)threadIdx.x, down - 1) : 0;
+    const uint64_t own = (int)threadIdx.x < sections ? section_sum(k, (int)threadIdx.x, down - 1) : 0;
     const uint32_t value = value_most(s.exponent) - (uint32_t)down;
     const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
     const uint32_t listed = wide_mark<128>(k, [&](int, const float x[LANE_TOKENS]) {

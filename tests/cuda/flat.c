@@ -66,10 +66,9 @@ static void flat_rounds(match *m, test_random *r) {
 }
 
 /* Batches of `rows` rows, one behind the other, until every kind was there. */
-static void flat_batches(int dtype, int64_t vocab, int64_t rows) {
+static void flat_kinds(match *m, int64_t rows) {
+    const int64_t vocab = m->vocab;
     test_random r = {(uint64_t)(vocab + rows)};
-    match *m = match_make(dtype, vocab, rows);
-    m->has = HAS_TEMPERATURE | HAS_TOP_P | HAS_FLAGS;
     for (int64_t first = 0; first < FLAT_KINDS && !match_hopeless(); first += rows) {
         match_layout(m, rows, (vocab + 7) / 8 * 8, 0, 0);
         for (int64_t i = 0; i < rows; ++i) {
@@ -81,6 +80,16 @@ static void flat_batches(int dtype, int64_t vocab, int64_t rows) {
         flat_rounds(m, &r);
     }
     match_check_space(m, "flat");
+}
+
+static match *flat_make(int dtype, int64_t vocab, int64_t rows_max) {
+    match *m = match_make(dtype, vocab, rows_max);
+    m->has = HAS_TEMPERATURE | HAS_TOP_P | HAS_FLAGS;
+    return m;
+}
+static void flat_batches(int dtype, int64_t vocab, int64_t rows) {
+    match *m = flat_make(dtype, vocab, rows);
+    flat_kinds(m, rows);
     match_free(m);
 }
 
@@ -101,6 +110,25 @@ TEST(some_rows) {
     NEED_GPU();
     flat_batches(RAFFLE_BF16, 151936, gpu_quick() ? 11 : 32);
     if (!gpu_quick()) flat_batches(RAFFLE_F16, 128256, 22);
+}
+/* Parts of more than 64 groups have several sections. With 132 multiprocessors 32 rows, with 6 as in tests/emulate 2 rows have parts of
+ * 65 to 128 groups, of which the last, its last section and its last group are shorter. */
+TEST(sections) {
+    NEED_GPU();
+    flat_batches(RAFFLE_BF16, 151936, 32);
+    flat_batches(RAFFLE_F32, 151936, 2);
+    if (gpu_quick()) return;
+    flat_batches(RAFFLE_F16, 262144, 33);
+    flat_batches(RAFFLE_BF16, 151001, 64);
+}
+/* Calls with fewer rows than the plan has room for: these may have more sections together. */
+TEST(fewer_rows) {
+    NEED_GPU();
+    static const int64_t rows[] = {1, 2, 5, 11, 31, 66, 67, 140};
+    const size_t count = sizeof rows / sizeof *rows;
+    match *m = flat_make(RAFFLE_BF16, 32000, rows[count - 1]);
+    for (size_t i = 0; i < count && !match_hopeless(); ++i) flat_kinds(m, rows[i]);
+    match_free(m);
 }
 TEST(many_rows) {
     NEED_GPU();
@@ -131,6 +159,8 @@ int main(void) {
     RUN(one_row);
     RUN(short_rows);
     RUN(some_rows);
+    RUN(sections);
+    RUN(fewer_rows);
     RUN(many_rows);
     return test_report("cuda_flat");
 }
