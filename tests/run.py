@@ -260,7 +260,7 @@ def cuda_oldest():
     oldest = re.search(r'RAFFLE_CUDA_ARCHS "(\d+)', (ROOT / "CMakeLists.txt").read_text()).group(1)
     command = [nvcc(), f"-arch=compute_{oldest}", "-std=c++17", "-ptx", "-Xcicc", "-O0", "-o", "/dev/null",
                *(f"-I{ROOT / folder}" for folder in ("include", "src/core", "src/math", "src/cuda"))]
-    started, files = time.time(), ["extra.cu", "state.cu", "verify_extra.cu", "write.cu"]  # these have every header
+    started, files = time.time(), ["extra.cu", "state.cu", "verify_extra.cu", "write.cu", "write_decided.cu"]  # these have every header
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         found = list(pool.map(lambda file: execute([*command, ROOT / "src/cuda" / file])[0], files))
     count(f"cuda sources for compute {oldest}", found.count(0), len(found) - found.count(0), seconds=time.time() - started)

@@ -425,11 +425,11 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
 /* ---- the grid, on the host --------------------------------------------------------------------------- */
 
 /* Blocks per row: so many that no multiprocessor has more to do than another, two or three on each where there is enough for
- * them. One alone does not hide its waits, many get into each other's way at the end, and each costs as much as reading 18 groups
- * (dev/cuda has the figures that this follows). */
+ * them. One alone does not hide its waits, many get into each other's way at the end, and each costs as much as reading a few
+ * groups (dev/cuda has the figures that this follows). */
+enum { BLOCK_COST = 18 }; /* groups */
 enum { PARTS_TRIED = 4 * BLOCKS_PER_SM }; /* blocks on a multiprocessor; for more rows than so many on each, a row has one */
 static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors) {
-    enum { EACH = 18 };
     const int64_t most = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
     int64_t best = 1;
     double least = 1e30;
@@ -439,7 +439,7 @@ static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors
         if (parts > most) parts = most;
         const int64_t blocks = (parts * rows + processors - 1) / processors, part = (groups + parts - 1) / parts;
         const double alone = blocks == 1 ? 1.2 : blocks < BLOCKS_PER_SM ? 1.0 + 0.02 * (double)(blocks - 2) : (blocks == BLOCKS_PER_SM ? 1.05 : 1.1 + 0.005 * (double)(blocks - 4));
-        const double cost = (double)(blocks * (part + EACH)) * alone;
+        const double cost = (double)(blocks * (part + BLOCK_COST)) * alone;
         if (cost < least) best = parts, least = cost;
     }
     return (uint32_t)best;

@@ -96,7 +96,9 @@ __device__ __forceinline__ uint4 block_place() {
 /* Programmatic dependent launch. The blocks of a kernel that is launched so may start when all blocks of the one before have
  * called next_start or ended; what those have written is there after previous_wait. */
 __device__ __forceinline__ void previous_wait() {
-#if __CUDA_ARCH__ >= 900 && !defined(RAFFLE_EMULATE)
+#if defined(RAFFLE_EMULATE)
+    emulate::previous_waited = true;
+#elif __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif
 }

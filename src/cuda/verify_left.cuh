@@ -622,7 +622,7 @@ static inline row_parts row_parts_make(int64_t rows, int64_t groups, int64_t par
  * more. So the first rows have as many parts as fill the GPU a whole number of times, and the others are cut so small that one more
  * round is enough for them. */
 static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
-    enum { EACH = 12, TRIED = 8 }; /* what a block costs, in groups (parts_choose has it from measurements) */
+    enum { TRIED = 8 };
     const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0), groups = a->groups, slots = (int64_t)processors * BLOCKS_PER_SM;
     const dim3 grid = parts_grid(rows, a->groups, most, processors, &a->part);
     if (CUT_MORE) return grid;
@@ -630,14 +630,14 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     a->small = row_parts_make(0, groups, 1);
     a->ahead = 0;
     const int64_t rounds_now = (rows * grid.x + slots - 1) / slots;
-    int64_t least = rounds_now > 1 ? rounds_now * (a->large.part + EACH) : 0;
+    int64_t least = rounds_now > 1 ? rounds_now * (a->large.part + BLOCK_COST) : 0;
     for (int64_t parts = 1; parts <= TRIED && parts <= groups; ++parts) {
         const int64_t rounds = rows * parts / slots, first = rounds * slots / parts, rest = rows - first;
         if (!rounds || !rest) continue;
         /* A quarter of the slots stays free: blocks that finish rows or walk requests hold them longer. */
         const int64_t most_parts = slots * 3 / 4 / rest, small_parts = most_parts < 1 ? 1 : most_parts < groups ? most_parts : groups;
         const row_parts large = row_parts_make(first, groups, parts), small = row_parts_make(rest, groups, small_parts);
-        const int64_t cost = rounds * (large.part + EACH) + small.part + EACH;
+        const int64_t cost = rounds * (large.part + BLOCK_COST) + small.part + BLOCK_COST;
         if (cost >= least) continue;
         least = cost;
         a->large = large;

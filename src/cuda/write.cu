@@ -17,8 +17,7 @@ static const write_kernels *kernels_of(const raffle_plan_desc *desc) {
 static size_t padded(size_t bytes) { return (bytes + RAFFLE_WORKSPACE_ALIGN - 1) / RAFFLE_WORKSPACE_ALIGN * RAFFLE_WORKSPACE_ALIGN; }
 
 size_t write_workspace(const raffle_plan_desc *desc) {
-    const bool decided = desc->input != RAFFLE_PROBS && verdict_decided_bytes > sizeof(verdict);
-    return padded((size_t)desc->rows_max * (decided ? verdict_decided_bytes : sizeof(verdict)));
+    return padded((size_t)desc->rows_max * (desc->input == RAFFLE_PROBS ? sizeof(verdict) : verdict_decided_bytes));
 }
 
 static void args_make(write_args *a, const raffle_plan *plan, const call *call) {

@@ -1,6 +1,7 @@
 /* write.cuh - the kernels of raffle_softmax and raffle_mask on every GPU. The first leaves a record of each group of 256
- * tokens; if there are filters the second decides what each row keeps, one block a row; the last writes. The first two
- * also draw tokens, where rows hold probabilities or are shared by several results. */
+ * tokens; if there are filters the second decides what each row keeps, one block a row; the last writes. Filtered rows of logits
+ * come decided by write_decided.cu instead. The first two also draw tokens, where rows hold probabilities or are shared by several
+ * results. */
 #ifndef RAFFLE_CUDA_WRITE_CUH
 #define RAFFLE_CUDA_WRITE_CUH
 
@@ -53,9 +54,9 @@ struct write_args {
     uint32_t draft_step;
     /* workspace */
     uint64_t *mass;    /* [rows, groups] sums of weights; the highest bit says that the group has a NaN */
-    float *peak;       /* [rows, groups], or [rows, groups, PIECES] if there are filters */
+    float *peak;       /* [rows, groups], or [rows, groups, PIECES] if there are filters; see verdict_peak */
     verdict *verdicts; /* [rows], made if there are filters */
-    int filters;       /* or a draw: rows are decided by verdict_kernel */
+    int filters;       /* or a draw: rows are decided by verdict_kernel or decide_kernel */
     int readable;      /* logits can be copied as they are, 16 bytes at a time: no masks, everything aligned */
 };
 

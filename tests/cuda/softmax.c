@@ -276,9 +276,8 @@ TEST(in_place) {
     }
 }
 
-/* Rows by index, and rows whose parameters are out of range: flagged, and zero. */
-TEST(index_and_bad_rows) {
-    NEED_GPU();
+/* Rows by index, and rows whose parameters are out of range: flagged, and zero. `more`: what else the call has. */
+static void index_and_bad(uint32_t more) {
     enum { ROWS = 24 };
     const int64_t vocab = 3000;
     test_random r = {8};
@@ -286,7 +285,7 @@ TEST(index_and_bad_rows) {
     match_layout(m, ROWS, vocab, 0, 0);
     match_fill_any(m, &r);
     match_send_rows(m);
-    m->has = HAS_TEMPERATURE | HAS_FLAGS | HAS_SLOT;
+    m->has = HAS_TEMPERATURE | HAS_FLAGS | HAS_SLOT | more;
     match_pick(m, &r);
     int32_t index[ROWS], *device_index = (int32_t *)gpu_alloc(sizeof index);
     for (int i = 0; i < ROWS; ++i) index[i] = (int32_t)random_below(&r, ROWS), m->control->slot[i] = i;
@@ -299,13 +298,15 @@ TEST(index_and_bad_rows) {
     MUST(gpu_call(m, &w, &output, device_index, &must_error));
     compare(m, &w, "by index");
     rows_checked += ROWS;
-    /* rows 3, 5 and 7 are wrong; the others stay what they were */
+    /* rows 3, 5 and 7 are wrong, and 9 and 11 if there are filters; the others stay what they were */
     m->control->temperature[3] = -1.0f;
     m->control->slot[5] = ROWS;
     index[7] = -1;
+    m->control->top_p[9] = m->control->min_p[11] = NAN;
     CUDA(cudaMemcpy(device_index, index, sizeof index, cudaMemcpyHostToDevice));
     match_send_controls(m);
-    for (int i = 3; i <= 7; i += 2) {
+    for (int i = 3; i <= 11; i += 2) {
+        if ((i == 9 && !(more & HAS_TOP_P)) || (i == 11 && !(more & HAS_MIN_P))) continue;
         memset(w.data[0] + i * w.stride * 4, 0, (size_t)vocab * 4);
         memset(w.kept[0] + i * w.words, 0, (size_t)((vocab + 31) / 32) * 4);
         w.row_flags[0][i] = RAFFLE_ROW_ARGUMENT;
@@ -319,6 +320,12 @@ TEST(index_and_bad_rows) {
     written_free(&w);
     CUDA(cudaFree(device_index));
     match_free(m);
+}
+TEST(index_and_bad_rows) {
+    NEED_GPU();
+    index_and_bad(0);
+    index_and_bad(HAS_TOP_K | HAS_TOP_P);
+    index_and_bad(HAS_TOP_K | HAS_TOP_P | HAS_MIN_P | HAS_ALLOW);
 }
 
 /* A captured call serves later contents. */

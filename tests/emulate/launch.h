@@ -2,6 +2,8 @@
 #ifndef RAFFLE_EMULATE_LAUNCH_H
 #define RAFFLE_EMULATE_LAUNCH_H
 
+#include <atomic>
+
 #include "device.h"
 #include "include/cuda_runtime_api.h"
 
@@ -27,6 +29,8 @@ namespace emulate {
 /* Runs `thread` once for each thread of the grid, or adds it to the graph that the stream is captured into. */
 cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, std::function<void()> thread);
 cudaError_t function_attributes(cudaFuncAttributes *attributes, const void *kernel);
+extern std::atomic<bool> previous_waited; /* by a thread of the grid that runs */
+cudaError_t function_allow(const void *kernel, cudaFuncAttribute what, int value);
 
 template <class... types> cudaError_t launch_with(const cudaLaunchConfig_t &config, void (*kernel)(types...), types... given) {
     return launch(config, (const void *)kernel, [=] { kernel(given...); });
@@ -55,8 +59,9 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, v
 template <class... types> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*kernel)(types...)) {
     return emulate::function_attributes(attributes, (const void *)kernel);
 }
-template <class... types> static inline cudaError_t cudaFuncSetAttribute(void (*)(types...), cudaFuncAttribute, int) {
-    return cudaSuccess;
+template <class... types>
+static inline cudaError_t cudaFuncSetAttribute(void (*kernel)(types...), cudaFuncAttribute what, int value) {
+    return emulate::function_allow((const void *)kernel, what, value);
 }
 
 #endif

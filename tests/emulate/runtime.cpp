@@ -21,12 +21,13 @@ struct CUevent_st { double seconds; };
 namespace emulate {
 namespace {
 
-enum : size_t { GUARD = 256, MEMORY_ALL = (size_t)4 << 30 };
+enum : size_t { GUARD = 256, MEMORY_ALL = (size_t)4 << 30, DYNAMIC_USUAL = 48 << 10 };
 enum { RUBBISH = 0xa7, GUARD_BYTE = 0xe5 };
 
 std::recursive_mutex lock;          /* held while a grid runs, too */
 std::map<char *, size_t> memory;    /* device memory and its bytes */
 size_t memory_used;
+std::map<const void *, size_t> dynamic_allowed; /* bytes of shared memory, of kernels that may have more than is usual */
 int captures;                       /* streams that are being captured */
 cudaError_t last_error;            /* of all host threads */
 
@@ -103,6 +104,8 @@ bool copy_fits(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
 
 } // namespace
 
+std::atomic<bool> previous_waited;
+
 cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, std::function<void()> thread) {
     locked hold(lock);
     const dim3 grid = config.gridDim, block = config.blockDim;
@@ -111,24 +114,36 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, std::fu
         grid.z > 65535)
         return told(cudaErrorInvalidConfiguration);
     unsigned cluster = 1;
+    bool early = false;
     for (unsigned i = 0; i < config.numAttrs; ++i) {
         const auto &of = config.attrs[i].val.clusterDim;
+        early |= config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
         if (config.attrs[i].id != cudaLaunchAttributeClusterDimension) continue;
         if (!has_clusters() || of.y != 1 || of.z != 1) return told(cudaErrorNotSupported);
         if (!of.x || of.x > CLUSTER_MAX || grid.x % of.x) return told(cudaErrorInvalidConfiguration);
         cluster = of.x;
     }
     const size_t dynamic = config.dynamicSmemBytes;
-    if (dynamic > DYNAMIC_MAX) return told(cudaErrorInvalidValue);
+    const auto allows = dynamic_allowed.find(kernel);
+    if (dynamic > (allows == dynamic_allowed.end() ? DYNAMIC_USUAL : allows->second)) return told(cudaErrorInvalidValue);
     return submit(config.stream, [=] {
         locked hold(lock);
         static const bool begun = (seed = (uint64_t)setting("RAFFLE_EMULATE_SEED", 0), true);
         (void)begun;
+        previous_waited = false;
         grid_run(grid, block, cluster, kernel, dynamic, thread);
+        if (early && !previous_waited) fprintf(stderr, "emulate: a kernel that is launched early does not wait for the one before\n"), abort();
         for (auto &m : memory) guards_check(m.first, m.second);
     });
 }
 
+cudaError_t function_allow(const void *kernel, cudaFuncAttribute what, int value) {
+    locked hold(lock);
+    if (what != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (value < 0 || value > DYNAMIC_MAX) return told(cudaErrorInvalidValue);
+    dynamic_allowed[kernel] = (size_t)value;
+    return cudaSuccess;
+}
 cudaError_t function_attributes(cudaFuncAttributes *attributes, const void *) {
     *attributes = cudaFuncAttributes();
     attributes->maxThreadsPerBlock = 1024;
