@@ -7,10 +7,13 @@
 
 #include "finish.cuh"
 
+/* The thread's warp, asked for anew: an offset that the reading has, too, would be kept for the finish all along, on the stack. */
+__device__ __forceinline__ uint32_t warp_own() { return thread_again() / WARP; }
+
 /* Each reduction has a row of q.space. Between two uses of one there is a barrier, so nobody waits for it to be free. */
 __device__ __forceinline__ uint64_t fast_sum(uint64_t x, uint64_t of_warp[BLOCK_WARPS]) {
     x = warp_add_wide(x);
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
+    if (threadIdx.x % WARP == 0) of_warp[warp_own()] = x;
     __syncthreads();
     x = 0;
 #pragma unroll
@@ -21,7 +24,7 @@ __device__ __forceinline__ uint64_t fast_sum(uint64_t x, uint64_t of_warp[BLOCK_
 /* The largest `high` and the smallest `low`. */
 __device__ __forceinline__ void fast_range(uint32_t *low, uint32_t *high, uint64_t of_warp[BLOCK_WARPS]) {
     const uint32_t most = warp_max(*high), least = warp_max(~*low);
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = (uint64_t)least << 32 | most;
+    if (threadIdx.x % WARP == 0) of_warp[warp_own()] = (uint64_t)least << 32 | most;
     __syncthreads();
     *low = *high = 0;
 #pragma unroll
@@ -35,7 +38,7 @@ __device__ __forceinline__ void fast_range(uint32_t *low, uint32_t *high, uint64
 /* Sum over the threads before this one, and over all. In two steps, with a barrier between them: several sums can share it. */
 __device__ __forceinline__ uint64_t before_in_warp(uint64_t x, uint64_t of_warp[BLOCK_WARPS]) {
     const uint64_t through = warp_through(x);
-    if (threadIdx.x % WARP == WARP - 1) of_warp[threadIdx.x / WARP] = through;
+    if (threadIdx.x % WARP == WARP - 1) of_warp[warp_own()] = through;
     return through - x;
 }
 __device__ __forceinline__ uint64_t before_in_block(uint64_t in_warp, const uint64_t of_warp[BLOCK_WARPS], uint64_t *total) {
@@ -211,9 +214,12 @@ __device__ __forceinline__ float fast_bound(quick &q, const float *peak, int n, 
         if (threadIdx.x < BINS) q.bins[threadIdx.x] = 0;
         __syncthreads();
 #pragma unroll 1
-        for (int i = threadIdx.x; i < n; i += BLOCK_THREADS) {
-            const float x = peak[i];
-            if (x >= low && x <= high) atomicAdd(q.bins + min(BINS - 1, (int)((x - low) * scale)), 1u);
+        for (int i = 4 * threadIdx.x; i < n; i += 4 * BLOCK_THREADS) {
+            const float4 p = *(const float4 *)(peak + i);
+            const float x[4] = {p.x, p.y, p.z, p.w};
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                add_if(i + j < n && x[j] >= low && x[j] <= high, q.bins + min(BINS - 1, (int)((x[j] - low) * scale)), 1u);
         }
         __syncthreads();
         uint32_t bin, inside, above, least = 0xffffffffu, most = 0;
@@ -256,20 +262,20 @@ template <class type> __device__ __forceinline__ void edits_note(quick &q, uint3
     }
 }
 
+#endif
+
 /* The pieces of a row that is not aligned, token by token. */
-template <class type> static __device__ __noinline__ void gather_loose(work<type> *k, float bound) {
-    __builtin_assume(__isShared(k));
+template <class type> __device__ __forceinline__ void gather_loose(work<type> &k, float bound) {
     enum { TOKENS = GROUP / PIECES };
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < k->q.list_length * TOKENS; i += BLOCK_THREADS) {
-        const uint32_t piece = k->q.list[i / TOKENS];
+#pragma unroll(type::REQUESTED ? 4 : 1)
+    for (uint32_t i = threadIdx.x; i < k.q.list_length * TOKENS; i += BLOCK_THREADS) {
+        const uint32_t piece = k.q.list[i / TOKENS];
         const int lane = (int)(piece % PIECES * PIECE_LANES + i % PIECE_LANES);
-        const int64_t id = lane_id<type>(k->row, (int)(piece / PIECES), lane, (int)(i % TOKENS / PIECE_LANES));
-        const float x = token_read_inline<type>(k->row, id);
-        if (x >= bound) gather_one(k->q, x, (int32_t)id);
+        const int64_t id = lane_id<type>(k.row, (int)(piece / PIECES), lane, (int)(i % TOKENS / PIECE_LANES));
+        const float x = token_read_inline<type>(k.row, id);
+        if (x >= bound) gather_one(k.q, x, (int32_t)id);
     }
 }
-#endif
 
 /* Lists the tokens of the listed pieces that reach the bound. Eight lanes read a piece, and several pieces before they look at them.
  * `edited`: tokens that are edited are noted instead. */
@@ -277,53 +283,50 @@ template <class type, bool edited> __device__ __forceinline__ void gather_pieces
     enum { TEAMS = GATHER_TEAMS, AT_ONCE = 8 / type::BYTES };
     quick &q = k.q;
     const uint32_t length = q.list_length;
+    const auto place_of = [&](uint32_t n) { return q.list[n] * PIECE_LANES + threadIdx.x % PIECE_LANES; }; /* group * WARP + lane */
 #pragma unroll 1
     for (uint32_t at = threadIdx.x / PIECE_LANES; at < length; at += TEAMS * AT_ONCE) {
         lane_raw<type> raw[AT_ONCE];
-        uint32_t place[AT_ONCE], chosen[AT_ONCE], count = 0; /* place: group * WARP + lane */
-        const bool aligned = type::REQUESTED || k.row.aligned;
+        uint32_t may[AT_ONCE], chosen = 0; /* chosen: eight bits of each */
 #if CUT_MORE
-        uint32_t patched[AT_ONCE], edits = 0; /* edits: eight bits of each */
+        uint32_t patched[AT_ONCE], edits = 0;
 #endif
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
-            chosen[i] = 0;
+            may[i] = 0;
             /* Behind calls, as in kernels of requests, a load under a condition would be waited for (groups_visit). */
             if (!type::REQUESTED && at + i * TEAMS >= length) continue;
-            place[i] = q.list[min(at + i * TEAMS, length - 1)] * PIECE_LANES + threadIdx.x % PIECE_LANES;
-            raw[i] = raw_load<type>(group_at<type>(k.row, place[i] / WARP), aligned, place[i] % WARP);
-            chosen[i] = k.row.allow ? lane_bits<type>(k.row.allow + place[i] / WARP * GROUP_WORDS, aligned, place[i] % WARP) : 0xffu;
+            const uint32_t place = place_of(min(at + i * TEAMS, length - 1));
+            raw[i] = raw_load<type>(group_at<type>(k.row, place / WARP), true, place % WARP);
+            may[i] = k.row.allow ? lane_bits<type>(k.row.allow + place / WARP * GROUP_WORDS, true, place % WARP) : 0xffu;
 #if CUT_MORE
-            patched[i] = edited ? lane_bits<type>(k.row.patch + place[i] / WARP * PATCH_WORDS, true, place[i] % WARP) : 0;
+            patched[i] = edited ? lane_bits<type>(k.row.patch + place / WARP * PATCH_WORDS, true, place % WARP) : 0;
 #endif
         }
-#if CUT_MORE
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
-            if (at + i * TEAMS >= length) chosen[i] = 0;
-            edits |= (patched[i] & chosen[i]) << i * LANE_TOKENS;
-            chosen[i] &= ~patched[i];
+            if (at + i * TEAMS >= length) may[i] = 0;
+#if CUT_MORE
+            edits |= (patched[i] & may[i]) << i * LANE_TOKENS;
+            may[i] &= ~patched[i];
+#endif
+            chosen |= (raw_reach(raw[i], bound) & may[i]) << i * LANE_TOKENS;
         }
+#if CUT_MORE
         if (edited) edits_note<type>(q, at, edits);
 #endif
+        uint32_t slot = chosen ? atomicAdd(&q.count, (uint32_t)__popc(chosen)) : 0;
+#pragma unroll 1
+        for (; chosen && slot < CANDIDATES; chosen &= chosen - 1, ++slot) {
+            const int bit = __ffs(chosen) - 1, piece = bit / LANE_TOKENS;
+            const uint32_t place = place_of(at + piece * TEAMS);
+            lane_raw<type> own = raw[0];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i) {
-            float x[LANE_TOKENS];
-            raw_values(raw[i], x);
-#pragma unroll
-            for (int t = 0; t < LANE_TOKENS; ++t)
-                if (!(x[t] >= bound)) chosen[i] &= ~(1u << t);
-            count += (uint32_t)__popc(chosen[i]);
+            for (int i = 1; i < AT_ONCE; ++i)
+                if (piece == i) own = raw[i];
+            q.order[slot] = order_of(raw_value<type>(own, bit % LANE_TOKENS));
+            q.id[slot] = (int32_t)(place / WARP * GROUP) + lane_token<type>(true, place % WARP, bit % LANE_TOKENS);
         }
-        if (!count) continue;
-        uint32_t slot = atomicAdd(&q.count, count);
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i)
-            for (; chosen[i] && slot < CANDIDATES; chosen[i] &= chosen[i] - 1, ++slot) {
-                const int t = __ffs(chosen[i]) - 1;
-                q.order[slot] = order_of(raw_value<type>(raw[i], t));
-                q.id[slot] = (int32_t)(place[i] / WARP * GROUP) + lane_token<type>(aligned, place[i] % WARP, t);
-            }
     }
 }
 
@@ -365,12 +368,11 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
     }
     __syncthreads();
     if (q.list_length > QUICK_PIECES) return false;
+    if (!k.row.aligned) gather_loose(k, bound);
 #if CUT_MORE
-    if (!k.row.aligned) gather_loose(&k, bound);
     else if (k.row.patch) gather_edited(&k, bound);
-    else
 #endif
-        gather_pieces<type, false>(k, bound);
+    else gather_pieces<type, false>(k, bound);
     if (whole < k.groups && q.peak[whole] >= bound) { /* the partial group at the end: a token each */
         const int id = whole * GROUP + (int)threadIdx.x;
         const float x = threadIdx.x < GROUP ? token_read_inline<type>(k.row, id) : MINUS_INF;
@@ -380,119 +382,208 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
     return q.count <= CANDIDATES;
 }
 
-/* Sorts the candidates, largest first, equals in any order, and gives them their tickets: first by bins that cut the
- * range of values evenly, then inside a bin by comparing all with all. Where they lie in few bins this is slow. */
-__device__ __forceinline__ void fast_sort(quick &q, uint32_t count, float low, float high, const fast_scale &s) {
-    enum { OWN = (CANDIDATES + BLOCK_THREADS - 1) / BLOCK_THREADS };
-    float scale = __fdividef(BINS - 1, high - low);
-    if (!(scale < FLT_MAX)) scale = 0.0f;
-    uint32_t order[OWN], bin[OWN], place[OWN];
-    if (threadIdx.x < BINS) q.bins[threadIdx.x] = 0;
-    __syncthreads();
+/* ---- candidates, without an order --------------------------------------------------------------------- */
+
+/* A thread's candidates; those it does not have are of order 0, which no logit has, and without tickets. */
+enum { OWN_CANDIDATES = CANDIDATES / BLOCK_THREADS };
+struct candidates {
+    uint32_t order[OWN_CANDIDATES];
+    int32_t id[OWN_CANDIDATES];
+    uint64_t tickets[OWN_CANDIDATES];
+};
+__device__ __forceinline__ candidates candidates_load(const quick &q, uint32_t count, const fast_scale &s) {
+    candidates c;
 #pragma unroll
-    for (int j = 0; j < OWN; ++j) {
+    for (int j = 0; j < OWN_CANDIDATES; ++j) {
         const uint32_t own = threadIdx.x + j * BLOCK_THREADS;
-        order[j] = own < count ? q.order[own] : 0; /* no logit has the key 0 */
-        if (!order[j]) continue;
-        bin[j] = (uint32_t)max(0, BINS - 1 - (int)((float_of_order(order[j]) - low) * scale));
-        place[j] = atomicAdd(q.bins + bin[j], 1u);
+        c.order[j] = own < count ? q.order[own] : 0;
+        c.id[j] = own < count ? q.id[own] : 0;
     }
-    __syncthreads();
-    uint64_t unused;
-    const uint32_t here = threadIdx.x < BINS ? q.bins[threadIdx.x] : 0;
-    const uint32_t before = (uint32_t)fast_before(here, q.space[2], &unused);
-    if (threadIdx.x < BINS) q.bins[threadIdx.x] = before | here << 16;
-    __syncthreads();
 #pragma unroll
-    for (int j = 0; j < OWN; ++j) {
-        if (!order[j]) continue;
-        place[j] += q.bins[bin[j]] & 0xffffu;
-        q.binned[place[j]] = order[j];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < OWN; ++j) {
-        if (!order[j]) continue;
-        const int32_t id = q.id[threadIdx.x + j * BLOCK_THREADS];
-        const float m = q.peak[id / GROUP];
+    for (int j = 0; j < OWN_CANDIDATES; ++j) {
+        const float m = q.peak[c.id[j] / GROUP], x = c.order[j] ? float_of_order(c.order[j]) : MINUS_INF;
         const ref f = ref_make_near(s.by, m);
-        const uint32_t start = q.bins[bin[j]] & 0xffffu, end = start + (q.bins[bin[j]] >> 16);
-        uint32_t rank = start;
-        for (uint32_t i = start; i < end; ++i) rank += q.binned[i] > order[j] || (q.binned[i] == order[j] && i < place[j]);
-        q.sorted[rank] = order[j];
-        q.sorted_id[rank] = id;
-        q.tickets[rank] = fast_tickets(s, m, v_round(v_weight(float_of_order(order[j]), &f, 0)));
+        c.tickets[j] = fast_tickets(s, m, v_round(v_weight(x, &f, 0)));
     }
-    __syncthreads();
+    return c;
 }
 
-enum { AT_ONCE_BY_ID = 8 }; /* candidates read at once */
+/* A sum of candidates: how many, and their tickets. */
+struct amount {
+    uint32_t many;
+    uint64_t tickets;
+};
 
-/* The candidates are sorted and all that can stay are among them: cuts and draws. False if top-p's threshold lies
- * below them. `mass` is the row's, if top-p asks for it. */
-__device__ __forceinline__ bool fast_draw(quick &q, const row_params &p, const rules &r, uint32_t count, uint64_t mass,
-                                          float min_p, uint64_t bits, int32_t *token) {
-    /* Two sorted candidates a thread, and the tickets of those before and with them. */
-    const uint32_t at = 2 * threadIdx.x;
-    const uint64_t held[2] = {at < count ? q.tickets[at] : 0, at + 1 < count ? q.tickets[at + 1] : 0};
-    const uint32_t order[3] = {at < count ? q.sorted[at] : 0, at + 1 < count ? q.sorted[at + 1] : 0,
-                               at + 2 < count ? q.sorted[at + 2] : 0}; /* their logits, and the next one's */
-    uint64_t total;
-    const uint64_t before = fast_before(held[0] + held[1], q.space[3], &total);
-    const uint64_t with[2] = {before + held[0], before + held[0] + held[1]};
-    uint32_t low = r.top_k && (uint32_t)p.top_k <= count ? q.sorted[p.top_k - 1] : 1;
-    if (r.top_p) {
-        uint64_t kept = total;
-        if (threadIdx.x == 0) q.low = 1;
-        if (low > 1 && !r.row_mass) {
+/* Makes the memory of selections empty, for all of a row's. A barrier has to follow. */
+__device__ __forceinline__ void select_begin(quick &q) {
+    uint32_t *const sum = &q.select_by[0][0][0];
 #pragma unroll
-            for (int i = 0; i < 2; ++i)
-                if (order[i] >= low && order[i + 1] < low) q.amount[0] = with[i];
-            __syncthreads();
-            kept = q.amount[0];
-        } else {
-            __syncthreads();
+    for (int i = 0; i < (int)(sizeof q.select_by / sizeof *sum); i += BLOCK_THREADS) sum[i + threadIdx.x] = 0;
+    if (threadIdx.x < SELECTIONS) q.select_length[threadIdx.x] = 0;
+}
+
+/* What is to be selected: the smallest key up to which candidates reach a target, as a number of them or of their tickets. Keys are
+ * about in [least, most]. */
+struct selection {
+    int nth, by;          /* of the row's, each with a list of its own; which of its sums */
+    uint32_t least, most;
+    bool counts;          /* the target is a number of candidates */
+    bool added;           /* the candidates are in the sums */
+    bool few;             /* they are at most WARP: without sums */
+};
+
+/* Selects among candidates that are `live`. target_of(tickets of all of them) is the target. False if they do not reach it. *up_to:
+ * tickets of those with keys up to the one that is found, and how many these can be at most. First by bins of keys, then among those
+ * of the bin that holds it, every warp for itself. If these are many, as equals are, their range is cut into bins again. How exactly a
+ * bin's edges fall does not matter: rounding keeps the order of two keys. Tickets are below 2^42 and added in two parts, because
+ * 64-bit sums in shared memory are a loop. */
+template <class function>
+__device__ __forceinline__ bool fast_select(quick &q, selection w, const uint32_t key[OWN_CANDIDATES],
+                                            const uint64_t tickets[OWN_CANDIDATES], bool live[OWN_CANDIDATES], function target_of,
+                                            uint32_t *found, amount *up_to) {
+    enum { PER = SELECT_BINS / WARP, PART_BITS = 21 };
+    const uint32_t lane = threadIdx.x % WARP;
+    uint32_t(*sum)[SELECT_BINS] = q.select_by[w.by];
+    select_list &list = w.nth ? q.select_more[w.nth - 1] : q.select_first;
+    uint64_t target = 0;
+    amount above = {0, 0}; /* in bins before the one that holds it */
+    for (bool first = true;; first = false) {
+        if (!w.few) {
+            const float scale = __fdividef(SELECT_BINS, (float)(w.most - w.least + 1));
+            uint32_t bin[OWN_CANDIDATES];
+#pragma unroll
+            for (int j = 0; j < OWN_CANDIDATES; ++j) {
+                bin[j] = (uint32_t)fminf((float)(key[j] - w.least) * scale, SELECT_BINS - 1);
+                if (w.added) continue;
+                add_if(live[j], sum[0] + bin[j], 1);
+                add_if(live[j], sum[1] + bin[j], (uint32_t)tickets[j] & ((1u << PART_BITS) - 1));
+                add_if(live[j], sum[2] + bin[j], (uint32_t)(tickets[j] >> PART_BITS));
+            }
+            if (!w.added) __syncthreads();
+            const uint4 counts = ((const uint4 *)sum[0])[lane], lows = ((const uint4 *)sum[1])[lane], highs = ((const uint4 *)sum[2])[lane];
+            const uint32_t many[PER] = {counts.x, counts.y, counts.z, counts.w};
+            const uint64_t held[PER] = {lows.x + ((uint64_t)highs.x << PART_BITS), lows.y + ((uint64_t)highs.y << PART_BITS),
+                                        lows.z + ((uint64_t)highs.z << PART_BITS), lows.w + ((uint64_t)highs.w << PART_BITS)};
+            amount with = {many[0] + many[1] + many[2] + many[3], held[0] + held[1] + held[2] + held[3]}, before = with;
+            with.many = warp_through(with.many);
+            with.tickets = warp_through(with.tickets);
+            if (first) {
+                const uint64_t all = __shfl_sync(ALL_LANES, with.tickets, WARP - 1);
+                target = target_of(all);
+                if (!w.counts && (all < target || !target)) return false;
+            }
+            const uint32_t reach = __ballot_sync(ALL_LANES, (w.counts ? with.many : with.tickets) >= target);
+            before = with = amount{with.many - before.many, with.tickets - before.tickets};
+            uint32_t at = lane * PER;
+#pragma unroll
+            for (int i = 0; i + 1 < PER; ++i) {
+                with = amount{with.many + many[i], with.tickets + held[i]};
+                if ((w.counts ? with.many : with.tickets) < target) before = with, at = lane * PER + i + 1;
+            }
+            const int from = reach ? __ffs(reach) - 1 : WARP - 1;
+            at = __shfl_sync(ALL_LANES, at, from);
+            before = amount{__shfl_sync(ALL_LANES, before.many, from), __shfl_sync(ALL_LANES, before.tickets, from)};
+            target -= w.counts ? before.many : before.tickets;
+            above = amount{above.many + before.many, above.tickets + before.tickets};
+#pragma unroll
+            for (int j = 0; j < OWN_CANDIDATES; ++j) live[j] = live[j] && bin[j] == at;
         }
-        const uint64_t target = share_of(p.top_p, r.row_mass ? mass : kept);
-        if (!r.top_k && !r.min_p_first && total < target) return false;
-        /* The first that brings the sum to the target is the last to stay, with its equals. */
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-            if (with[i] >= target && with[i] - held[i] < target) q.low = order[i];
+        for (int j = 0; j < OWN_CANDIDATES; ++j) {
+            if (!live[j]) continue;
+            const uint32_t slot = atomicAdd(q.select_length + w.nth, 1u);
+            list.key[slot] = key[j];
+            list.tickets[slot] = tickets[j];
+        }
         __syncthreads();
-        low = max(low, q.low);
+        const uint32_t length = q.select_length[w.nth];
+        if (length <= WARP) {
+            const uint32_t own = lane < length ? list.key[lane] : 0xffffffffu;
+            if (w.few) target = target_of(warp_add_wide(lane < length ? list.tickets[lane] : 0));
+            amount with = {0, 0};
+#pragma unroll 4
+            for (uint32_t i = 0; i < length; ++i)
+                if (list.key[i] <= own) with = amount{with.many + 1, with.tickets + list.tickets[i]};
+            const bool reached = lane < length && (w.counts ? with.many : with.tickets) >= target;
+            *found = ~warp_max(reached ? ~own : 0);
+            const uint32_t holds = __ballot_sync(ALL_LANES, reached && own == *found);
+            *up_to = amount{above.many + length, above.tickets + __shfl_sync(ALL_LANES, with.tickets, holds ? __ffs(holds) - 1 : 0)};
+            return holds;
+        }
+        uint64_t all = 0;
+        w.most = w.least = 0;
+#pragma unroll 1
+        for (uint32_t i = lane; i < length; i += WARP) {
+            w.most = max(w.most, list.key[i]);
+            w.least = max(w.least, ~list.key[i]);
+            all += list.tickets[i];
+        }
+        w.most = warp_max(w.most);
+        *found = w.least = ~warp_max(w.least);
+        *up_to = amount{above.many + length, above.tickets + warp_add_wide(all)};
+        if (w.least == w.most) return true;
+        w.added = false;
+        sum = q.select_again;
+        __syncthreads();
+        for (int i = threadIdx.x; i < SELECT_PARTS * SELECT_BINS; i += BLOCK_THREADS) *(sum[0] + i) = 0;
+        if (threadIdx.x == 0) q.select_length[w.nth] = 0;
+        __syncthreads();
+    }
+}
+
+/* Cuts and draws: all that can stay are among the candidates, which reach the bound. Three selections: top-k counts by value, top-p
+ * adds tickets by value, the draw adds them by id. False if top-p's threshold lies below the candidates. The row's mass is in q.all,
+ * if top-p asks for it. */
+template <class type>
+__device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float bound, const fast_scale &s, float min_p, int32_t *token) {
+    quick &q = k.q;
+    const row_params &p = k.params;
+    const rules &r = k.rules;
+    const bool counts = r.top_k && (uint32_t)p.top_k <= count;
+    uint32_t low = 1, key[OWN_CANDIDATES], found = 0;
+    bool live[OWN_CANDIDATES];
+    amount kept = {count, 0}, up_to;
+    select_begin(q);
+    if (threadIdx.x == 0) q.low = 0;
+    const candidates c = candidates_load(q, count, s);
+    __syncthreads();
+    selection w = {0, 0, ~order_of(s.best), ~order_of(bound), true, false, false};
+    const auto by_value = [&] {
+#pragma unroll
+        for (int j = 0; j < OWN_CANDIDATES; ++j) {
+            key[j] = ~c.order[j];
+            live[j] = c.order[j];
+        }
+    };
+    if (counts) {
+        by_value();
+        fast_select(q, w, key, c.tickets, live, [&](uint64_t) { return (uint64_t)p.top_k; }, &found, &kept);
+        low = ~found;
+    }
+    if (r.top_p) {
+        w.nth = 1;
+        w.counts = false;
+        w.added = counts;
+        by_value();
+        const auto target_of = [&](uint64_t all) { return share_of(p.top_p, r.row_mass ? q.all : counts ? kept.tickets : all); };
+        const bool reached = fast_select(q, w, key, c.tickets, live, target_of, &found, &up_to);
+        if (reached && ~found >= low) low = ~found, kept = up_to;
+        else if (!r.top_k && !r.min_p_first) return false;
     }
     if (r.min_p_last) low = max(low, order_of(min_p));
     if (!r.min_p_first && low <= order_of(-FLT_MAX)) return false; /* no threshold: the mass is the row's, not the list's */
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i)
-        if (order[i] >= low && order[i + 1] < low) {
-            q.amount[1] = with[i];
-            q.kept = at + i + 1;
-        }
-    __syncthreads();
-    const uint32_t kept = q.kept;
-    const uint64_t ticket = mul_high(bits, q.amount[1]);
-    /* Tickets are numbered by id. Those that fill the last step have no smaller id. */
-    if (threadIdx.x < AT_ONCE_BY_ID && kept + threadIdx.x < CANDIDATES) q.sorted_id[kept + threadIdx.x] = INT32_MAX;
-    __syncthreads();
-    for (uint32_t own = threadIdx.x; own < kept; own += BLOCK_THREADS) {
-        const int32_t id = q.sorted_id[own];
-        uint64_t smaller = 0;
-        for (uint32_t i = 0; i < kept; i += AT_ONCE_BY_ID) {
-            const int4 a = *(const int4 *)(q.sorted_id + i), b = *(const int4 *)(q.sorted_id + i + 4);
-            const int32_t other[AT_ONCE_BY_ID] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-            ulonglong2 held_by[AT_ONCE_BY_ID / 2];
-#pragma unroll
-            for (int t = 0; t < AT_ONCE_BY_ID / 2; ++t) held_by[t] = *(const ulonglong2 *)(q.tickets + i + 2 * t);
-#pragma unroll
-            for (int t = 0; t < AT_ONCE_BY_ID; ++t)
-                if (other[t] < id) smaller += t % 2 ? held_by[t / 2].y : held_by[t / 2].x;
-        }
-        if (ticket >= smaller && ticket - smaller < q.tickets[own]) q.token = id;
+    for (int j = 0; j < OWN_CANDIDATES; ++j) {
+        key[j] = (uint32_t)c.id[j];
+        live[j] = c.order[j] >= low;
+        if constexpr (type::TOLD)
+            if (live[j]) atomicMax(&q.low, ~c.order[j]);
     }
-    __syncthreads();
-    *token = q.token;
+    w = {2, 1, 0, (uint32_t)p.vocab - 1, false, false, kept.many <= WARP};
+    uint64_t total = 0;
+    const auto ticket_of = [&](uint64_t all) { return mul_high(k.bits, total = all) + 1; };
+    *token = fast_select(q, w, key, c.tickets, live, ticket_of, &found, &up_to) ? (int32_t)found : RULE_NO_TOKEN;
+    if (threadIdx.x == 0) k.tell(float_of_order(~q.low), total, 0);
     return true;
 }
 
@@ -537,7 +628,7 @@ __device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast
     return c;
 }
 
-/* What fast_sort and fast_draw do, for at most FEW candidates: their places are counted, and then every warp does the rest for
+/* What fast_many does, for at most FEW candidates: their places are counted, and then every warp does the rest for
  * itself, four of them a lane. Three barriers instead of a dozen. False as there. */
 template <class type>
 __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fast_scale &s, uint64_t mass, float min_p, int32_t *token) {
@@ -672,9 +763,8 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         q.count = q.list_length = q.edits = 0;
         /* Logits that change under the kernel may leave a ticket without a holder. */
         q.token = RULE_NO_TOKEN;
-        q.kept = 0;
         q.group = 0;
-        q.rest = q.amount[1] = 0;
+        q.rest = 0;
     }
     uint32_t least;
     const float best = *row_best = fast_fetch(k, true, r.row_mass || shown, &least);
@@ -723,13 +813,13 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     if (count <= FEW) {
         if (!fast_few(k, count, s, mass, low, token)) return false;
     } else {
-        fast_sort(q, count, bound, best, s);
-        if (!fast_draw(q, p, r, count, mass, low, k.bits, token)) return false;
-        if constexpr (type::TOLD)
-            if (threadIdx.x == 0) k.tell(float_of_order(q.sorted[max(q.kept, 1u) - 1]), q.amount[1], 0);
+        if (!fast_many(k, count, bound, s, low, token)) return false;
     }
     if constexpr (type::REQUESTED)
-        if (threadIdx.x == 0) k.listed = true;
+        if (threadIdx.x == 0) {
+            k.listed = true;
+            q.bound = bound;
+        }
     if constexpr (type::ASKED) fast_answer(k, s);
     return true;
 }

@@ -30,10 +30,22 @@ __device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.fl
 enum { SUM_BINS = 512 }; /* values of sums.cuh, in shared memory and in the workspace */
 
 /* What fast.cuh keeps in shared memory. */
-enum { QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, EDITED = 5 * CANDIDATES, QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED = 3072, MARKED = 512 };
+enum {
+    QUICK_GROUPS = 1024, OWN_GROUPS = QUICK_GROUPS / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, EDITED = 5 * CANDIDATES,
+    QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED = 3072, MARKED = 512, SELECTIONS = 3, SELECT_PARTS = 3, SELECT_BINS = 4 * WARP
+};
+typedef uint32_t select_sums[SELECT_PARTS][SELECT_BINS]; /* candidates by bins of keys: how many, and their tickets in two parts */
+struct select_list { /* what is in one of them */
+    uint32_t key[CANDIDATES];
+    uint64_t tickets[CANDIDATES];
+};
 struct alignas(16) quick { /* read 16 bytes at a time */
     union {
         float4 pieces4[QUICK_GROUPS]; /* maxima of pieces */
+        struct { /* fast_select */
+            select_sums select_again;
+            select_list select_more[SELECTIONS - 1];
+        };
         struct {                      /* wide.cuh, which does not need them */
             union {
                 uint32_t valued[2][SUM_BINS]; /* sums.cuh */
@@ -61,10 +73,13 @@ struct alignas(16) quick { /* read 16 bytes at a time */
             int32_t id[CANDIDATES];
             union {
                 struct {
-                    uint32_t binned[CANDIDATES];
                     uint32_t sorted[CANDIDATES];
                     int32_t sorted_id[CANDIDATES];
                     uint64_t tickets[CANDIDATES];
+                };
+                struct { /* fast_select */
+                    select_sums select_by[2];
+                    select_list select_first;
                 };
                 int32_t edited[EDITED]; /* ids of edited tokens that may be candidates */
             };
@@ -72,11 +87,13 @@ struct alignas(16) quick { /* read 16 bytes at a time */
         uint32_t listed[LISTED]; /* wide.cuh: ids */
     };
     uint64_t space[8][BLOCK_WARPS];
-    uint64_t rest, amount[2];
+    uint64_t rest;
     uint64_t all;   /* tickets of the row, if top-p asks for them */
     uint32_t least; /* order_of the smallest maximum of a group that is not empty */
+    uint32_t select_length[SELECTIONS];
     uint32_t list_length, count, low, kept, edits; /* edits: in `edited` */
     int32_t group, token;
+    float bound; /* of the candidates: every token that reaches it is one */
 };
 
 /* What edit.cuh keeps in shared memory of the tokens that a row's request edits, in the part that the block reads; a part has at

@@ -225,6 +225,34 @@ template <class stored> __device__ __forceinline__ float raw_peak(const lane_raw
     return lane_peak(x);
 }
 
+/* Bit j: a lane's j-th token reaches the bound. Pairs of 2-byte logits are compared with the least that does. */
+template <class type> __device__ __forceinline__ uint32_t values_reach(const lane_raw<type> &raw, float bound) {
+    float x[LANE_TOKENS];
+    uint32_t reach = 0;
+    raw_values(raw, x);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) reach |= (uint32_t)(x[j] >= bound) << j;
+    return reach;
+}
+template <class pair> __device__ __forceinline__ uint32_t pairs_reach(const uint4 w, const pair bound) {
+    const uint32_t word[LANE_TOKENS / 2] = {w.x, w.y, w.z, w.w};
+    uint32_t reach = 0; /* of tokens 2 j and 2 j + 1 the bits are 17 apart */
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS / 2; ++j) reach |= __hge2_mask(pair_of<pair>(word[j]), bound) & 0x20001u << 2 * j;
+    return (reach | reach >> 16) & 0xffu;
+}
+__device__ __forceinline__ uint32_t raw_reach(const lane_raw<type_f32> &raw, float bound) { return values_reach(raw, bound); }
+template <class stored> __device__ __forceinline__ uint32_t raw_reach(const lane_raw<type_probs<stored>> &raw, float bound) {
+    return values_reach(raw, bound);
+}
+__device__ __forceinline__ uint32_t raw_reach(const lane_raw<type_bf16> &raw, float bound) {
+    const uint32_t bits = __float_as_uint(bound), up = (bits >> 31 ? bits : bits + 0xffffu) >> 16;
+    return pairs_reach(raw.word[0], pair_of<__nv_bfloat162>(up | up << 16));
+}
+__device__ __forceinline__ uint32_t raw_reach(const lane_raw<type_f16> &raw, float bound) {
+    return pairs_reach(raw.word[0], __half2half2(__float2half_ru(bound)));
+}
+
 /* A word of a bitmap. Where kernels write bitmaps themselves, a read-only cache would show what was there before. */
 __device__ __forceinline__ uint32_t bits_load(const uint32_t *word) {
 #if CUT_MORE

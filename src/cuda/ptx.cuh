@@ -39,6 +39,27 @@ __device__ __forceinline__ void load_once_if(bool yes, const uint4 *p, uint4 *v)
 #endif
 }
 
+/* threadIdx.x, not out of a register that has it. */
+__device__ __forceinline__ uint32_t thread_again() {
+#if defined(RAFFLE_EMULATE)
+    return threadIdx.x;
+#else
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %tid.x;" : "=r"(thread));
+    return thread;
+#endif
+}
+
+/* Adds to shared memory if `yes`, without a branch around it. */
+__device__ __forceinline__ void add_if(bool yes, uint32_t *sum, uint32_t more) {
+#if defined(RAFFLE_EMULATE)
+    if (yes) atomicAdd(sum, more);
+#else
+    asm volatile("{\n .reg .pred yes;\n setp.ne.u32 yes, %2, 0;\n @yes red.shared.add.u32 [%0], %1;\n}"
+                 : : "r"((uint32_t)__cvta_generic_to_shared(sum)), "r"(more), "r"((uint32_t)yes) : "memory");
+#endif
+}
+
 /* A half of a word all ones where its bit is set: bit 7 for the lower half, bit 23 for the upper. */
 __device__ __forceinline__ uint32_t halves_of(uint32_t bits) {
 #if defined(RAFFLE_EMULATE)

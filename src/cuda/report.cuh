@@ -156,7 +156,7 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
         v->near = k->groups <= QUICK_GROUPS;
         v->found = false;
         v->bound = PLUS_INF;
-        if (listed) v->bound = point == RAFFLE_FILTERED ? MINUS_INF : float_of_order(k->q.sorted[k->q.count - 1]);
+        if (listed) v->bound = point == RAFFLE_FILTERED ? MINUS_INF : k->q.bound;
         v->best = k->best;
     }
     __syncthreads();

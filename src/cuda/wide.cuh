@@ -404,22 +404,21 @@ template <class type> __device__ __forceinline__ void wide_split(work<type> &k, 
     __syncthreads();
 }
 
-/* The threshold among `count` candidates that lie in one bin, above which are `above` tickets. */
-__device__ __forceinline__ float wide_threshold(quick &q, uint32_t count, uint32_t least, uint32_t most, const fast_scale &s, uint64_t above,
-                                                uint64_t target) {
-    if (least == most) return float_of_order(least); /* all of them stay */
-    uint64_t unused;
+/* The threshold among candidates that lie in one bin, above which are `above` tickets. */
+__device__ __forceinline__ float wide_threshold(quick &q, const candidates &c, uint32_t least, uint32_t most, uint64_t above, uint64_t target) {
+    uint32_t key[OWN_CANDIDATES], found;
+    bool live[OWN_CANDIDATES];
+    amount unused;
+    select_begin(q);
     __syncthreads();
-    fast_sort(q, count, float_of_order(least), float_of_order(most), s);
-    const uint32_t at = 2 * threadIdx.x;
-    const uint64_t held[2] = {at < count ? q.tickets[at] : 0, at + 1 < count ? q.tickets[at + 1] : 0};
-    const uint64_t before = above + fast_before(held[0] + held[1], q.space[7], &unused);
-    const uint64_t with[2] = {before + held[0], before + held[0] + held[1]};
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-        if (with[i] >= target && with[i] - held[i] < target) q.low = q.sorted[at + i];
-    __syncthreads();
-    return float_of_order(q.low);
+    for (int j = 0; j < OWN_CANDIDATES; ++j) {
+        key[j] = ~c.order[j];
+        live[j] = c.order[j];
+    }
+    const selection w = {0, 0, ~most, ~least, false, false, false};
+    const bool reached = fast_select(q, w, key, c.tickets, live, [&](uint64_t) { return target - above; }, &found, &unused);
+    return float_of_order(reached ? ~found : least);
 }
 
 /* Loads the listed tokens and adds their tickets to the window's bins. Several are loaded at once, without conditions, so that one
@@ -533,16 +532,19 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
     wide_split(k, s, window, bin);
     const uint32_t count = q.count, least = q.low, most = q.kept;
     if (least != most && count > CANDIDATES) return false;
-    *threshold = wide_threshold(q, count, least, most, s, above, target);
-    if (least == most) {
+    *threshold = float_of_order(least);
+    if (least == most) { /* all of them stay */
         for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) own += q.mass[g] += q.inside[g];
         *total = fast_sum(own, q.space[3]);
         return true;
     }
-    for (uint32_t i = threadIdx.x; i < count; i += BLOCK_THREADS) {
-        if (q.sorted[i] < order_of(*threshold)) continue;
-        own += q.tickets[i];
-        mass_add(q.mass + q.sorted_id[i] / GROUP, q.tickets[i]);
+    const candidates c = candidates_load(q, count, s);
+    *threshold = wide_threshold(q, c, least, most, above, target);
+#pragma unroll
+    for (int j = 0; j < OWN_CANDIDATES; ++j) {
+        if (c.order[j] < order_of(*threshold)) continue;
+        own += c.tickets[j];
+        mass_add(q.mass + c.id[j] / GROUP, c.tickets[j]);
     }
     *total = above + fast_sum(own, q.space[3]);
     return true;

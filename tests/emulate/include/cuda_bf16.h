@@ -42,5 +42,8 @@ static inline __nv_bfloat162 __hmax2_nan(__nv_bfloat162 a, __nv_bfloat162 b) {
 static inline __nv_bfloat162 __hmin2(__nv_bfloat162 a, __nv_bfloat162 b) {
     return {emulate::bfloat_min(a.x, b.x), emulate::bfloat_min(a.y, b.y)};
 }
+static inline unsigned __hge2_mask(__nv_bfloat162 a, __nv_bfloat162 b) {
+    return (__low2float(a) >= __low2float(b) ? 0xffffu : 0) | (__high2float(a) >= __high2float(b) ? 0xffff0000u : 0);
+}
 
 #endif

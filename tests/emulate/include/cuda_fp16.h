@@ -28,6 +28,12 @@ static inline __half __float2half_rn(float x) {
     const double units = nearbyint(ldexp(size, 10 - exponent)); /* 1024 to 2048, below 1024 for subnormals */
     return {(uint16_t)(sign | ((exponent + 14) * 1024 + (int)units))};
 }
+static inline __half __float2half_ru(float x) {
+    const __half near = __float2half_rn(x);
+    if (!(__half2float(near) < x)) return near;
+    return {(uint16_t)(near.bits & 0x8000 ? near.bits - 1 : near.bits + 1)};
+}
+static inline __half2 __half2half2(__half h) { return {h, h}; }
 static inline __half2 __floats2half2_rn(float x, float y) { return {__float2half_rn(x), __float2half_rn(y)}; }
 static inline float __low2float(__half2 h) { return __half2float(h.x); }
 static inline float __high2float(__half2 h) { return __half2float(h.y); }
@@ -49,6 +55,9 @@ static inline __half2 __hmax2_nan(__half2 a, __half2 b) {
 }
 static inline __half2 __hmin2(__half2 a, __half2 b) {
     return {emulate::half_min(a.x, b.x), emulate::half_min(a.y, b.y)};
+}
+static inline unsigned __hge2_mask(__half2 a, __half2 b) {
+    return (__low2float(a) >= __low2float(b) ? 0xffffu : 0) | (__high2float(a) >= __high2float(b) ? 0xffff0000u : 0);
 }
 
 #endif
