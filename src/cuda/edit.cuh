@@ -54,11 +54,6 @@ struct edit_part {
     __device__ __forceinline__ uint32_t at(int32_t id) const { return (uint32_t)id - (uint32_t)first; }
 };
 
-/* Where a token of the part has its cell. */
-__device__ __forceinline__ uint32_t edit_place(const edit_space &s, uint32_t at) {
-    return s.before[at / 32] + (uint32_t)__popc(s.bits[at / 32] & ((1u << at % 32) - 1));
-}
-
 /* Lists and history are gone through up to three times: to mark tokens, lists being checked on the way; to note lengths, which
  * are a maximum, while cells hold nothing else; to add up the rest. */
 enum { PASS_MARK, PASS_LENGTHS, PASS_REST };
@@ -70,13 +65,36 @@ struct edit_notes {
     uint32_t *far; /* cells in the workspace, or NULL: in shared memory */
 
     __device__ __forceinline__ void mark(uint32_t at) const { atomicOr(s->bits + at / 32, 1u << at % 32); }
-    /* Near cells say which token they are of. A history that grows meanwhile may name one more than there are. */
+    /* The same if `yes`, without a branch; else nothing changes, in another place for each lane. */
+    __device__ __forceinline__ void mark_if(bool yes, uint32_t at) const {
+        atomicOr(s->bits + (yes ? at / 32 : threadIdx.x), yes ? 1u << at % 32 : 0u);
+    }
+    /* Where a token has its cell. A history that grows meanwhile may name one token more than there are. */
+    __device__ __forceinline__ uint32_t cell_of(uint32_t at) const {
+        const uint32_t own = s->before[at / 32] + (uint32_t)__popc(s->bits[at / 32] & ((1u << at % 32) - 1));
+        return far ? own : min(own, (uint32_t)EDIT_TOKENS - 1);
+    }
+    /* Near cells say which token they are of. */
     __device__ __forceinline__ uint32_t place(uint32_t at) const {
-        uint32_t own = edit_place(*s, at);
-        if (far) return own;
-        own = min(own, (uint32_t)EDIT_TOKENS - 1);
-        s->at[own] = (uint16_t)at;
+        const uint32_t own = cell_of(at);
+        if (!far) s->at[own] = (uint16_t)at;
         return own;
+    }
+    /* What an entry of a history says of its token, whose cell is `own`, if `yes`. Near, as mark_if. */
+    __device__ __forceinline__ void count_if(bool yes, uint32_t at, uint32_t own, uint32_t seen, uint32_t count) const {
+        if (far) {
+            if (yes && seen) atomicOr(far + own, seen);
+            if (yes && count) atomicAdd(far + own, count);
+            return;
+        }
+        if (yes) s->at[own] = (uint16_t)at;
+        if (!yes) own = threadIdx.x;
+#if SAID_TAIL
+        atomicOr(s->cell + own, yes ? seen : 0u); /* a token of the tail says it, too */
+        atomicAdd(s->cell + own, yes ? count : 0u);
+#else
+        atomicAdd(s->cell + own, yes ? seen | count : 0u);
+#endif
     }
     __device__ __forceinline__ void flag(uint32_t at, uint32_t tally) const {
         if (far) atomicOr(far + place(at), tally);
@@ -118,10 +136,8 @@ __device__ __forceinline__ bool ids_mark(const int32_t *ids, int32_t count, int6
     return wrong;
 }
 
-/* The same for biases. */
-__device__ __forceinline__ bool bias_mark(const raffle_extra &e, int64_t vocab, bool marks, const edit_notes &to) {
-    bool wrong = !extra_count_good(e.bias_id, e.bias_count, vocab);
-    if (wrong) return true;
+/* Calls visit(i, id, bias) for this thread's biases, for the last perhaps twice. */
+template <class function> __device__ __forceinline__ void bias_visit(const raffle_extra &e, function visit) {
 #pragma unroll 1
     for (int32_t first = threadIdx.x; first < e.bias_count; first += LIST_AT_ONCE * BLOCK_THREADS) {
         int32_t id[LIST_AT_ONCE];
@@ -133,12 +149,18 @@ __device__ __forceinline__ bool bias_mark(const raffle_extra &e, int64_t vocab, 
             bias[j] = e.bias[i];
         }
 #pragma unroll
-        for (int j = 0; j < LIST_AT_ONCE; ++j) { /* the last may be looked at twice */
-            const int32_t i = min(first + j * BLOCK_THREADS, e.bias_count - 1);
-            wrong |= !extra_id_good(id[j], vocab) || !extra_ascends(e.bias_id, i) || !extra_bias_good(bias[j]);
-            if (marks) to.note(PASS_MARK, id[j], 0);
-        }
+        for (int j = 0; j < LIST_AT_ONCE; ++j) visit(min(first + j * BLOCK_THREADS, e.bias_count - 1), id[j], bias[j]);
     }
+}
+
+/* The same for biases. */
+__device__ __forceinline__ bool bias_mark(const raffle_extra &e, int64_t vocab, bool marks, const edit_notes &to) {
+    bool wrong = !extra_count_good(e.bias_id, e.bias_count, vocab);
+    if (wrong) return true;
+    bias_visit(e, [&](int32_t i, int32_t id, float bias) {
+        wrong |= !extra_id_good(id, vocab) || !extra_ascends(e.bias_id, i) || !extra_bias_good(bias);
+        if (marks) to.note(PASS_MARK, id, 0);
+    });
     return wrong;
 }
 
@@ -149,24 +171,12 @@ __device__ __forceinline__ void ids_flag(const int32_t *ids, int32_t count, uint
 
 /* The bias goes to a cell of its own where there is one. */
 __device__ __forceinline__ void bias_flag(const raffle_extra &e, const edit_notes &to) {
-#pragma unroll 1
-    for (int32_t first = threadIdx.x; first < e.bias_count; first += LIST_AT_ONCE * BLOCK_THREADS) {
-        int32_t id[LIST_AT_ONCE];
-        float bias[LIST_AT_ONCE];
-#pragma unroll
-        for (int j = 0; j < LIST_AT_ONCE; ++j) {
-            const int32_t i = min(first + j * BLOCK_THREADS, e.bias_count - 1);
-            id[j] = e.bias_id[i];
-            bias[j] = e.bias[i];
-        }
-#pragma unroll
-        for (int j = 0; j < LIST_AT_ONCE; ++j) { /* the last may be noted twice */
-            const uint32_t at = to.p.at(id[j]);
-            if (at >= to.p.tokens) continue;
-            if (to.far) to.flag(at, TALLY_BIAS);
-            else to.s->bias[to.place(at)] = bias[j];
-        }
-    }
+    bias_visit(e, [&](int32_t, int32_t id, float bias) {
+        const uint32_t at = to.p.at(id);
+        if (at >= to.p.tokens) return;
+        if (to.far) to.flag(at, TALLY_BIAS);
+        else to.s->bias[to.place(at)] = bias;
+    });
 }
 
 /* Tokens that were said, with their counts; those of a window one by one. */
@@ -187,28 +197,27 @@ template <int pass> __device__ __forceinline__ void said_note(const raffle_extra
     }
     const uint64_t of_output = (ENTRY_OUTPUT - 1) << ENTRY_BITS, of_prompt = ~(uint64_t)0 << 2 * ENTRY_BITS;
     const uint64_t matters = of_output | (seen_in || count_in ? of_prompt : 0);
+    const int32_t entries = h.entries;
 #pragma unroll 1
-    for (int32_t first = threadIdx.x; first < h.entries; first += SAID_AT_ONCE * BLOCK_THREADS) {
+    for (int32_t first = threadIdx.x; first < entries; first += SAID_AT_ONCE * BLOCK_THREADS) {
         uint64_t entry[SAID_AT_ONCE]; /* a token is in one of them */
 #pragma unroll
-        for (int j = 0; j < SAID_AT_ONCE; ++j) entry[j] = h.entry[min(first + j * BLOCK_THREADS, h.entries - 1)];
+        for (int j = 0; j < SAID_AT_ONCE; ++j) entry[j] = h.entry[min(first + j * BLOCK_THREADS, entries - 1)];
+        uint32_t at[SAID_AT_ONCE], own[SAID_AT_ONCE];
+        bool here[SAID_AT_ONCE];
 #pragma unroll
         for (int j = 0; j < SAID_AT_ONCE; ++j) {
-            const uint32_t at = to.p.at(entry_token(entry[j]));
-            if (first + j * BLOCK_THREADS >= h.entries || at >= to.p.tokens || !(entry[j] & matters)) continue;
-            if (pass == PASS_MARK) {
-                to.mark(at);
-                continue;
-            }
+            at[j] = to.p.at(entry_token(entry[j]));
+            here[j] = (first + j * BLOCK_THREADS < entries) & (at[j] < to.p.tokens) & ((entry[j] & matters) != 0);
+            if (pass == PASS_MARK) to.mark_if(here[j], at[j]);
+            else own[j] = to.cell_of(here[j] ? at[j] : 0); /* side by side, before anything is stored */
+        }
+#pragma unroll
+        for (int j = 0; pass == PASS_REST && j < SAID_AT_ONCE; ++j) {
             const uint32_t in = entry_prompt(entry[j]), out = entry_output(entry[j]);
             const uint32_t seen = (out && repetition) || (in && seen_in) ? TALLY_SEEN : 0u;
             const uint32_t count = min((counts ? out : 0u) + (count_in ? in : 0u), TALLY_COUNT - TAIL_MAX);
-#if SAID_TAIL
-            if (count) to.add(at, count);
-            if (seen) to.flag(at, seen); /* a token of the tail says it, too */
-#else
-            to.add(at, seen | count);
-#endif
+            to.count_if(here[j], at[j], own[j], seen, count);
         }
     }
 #if SAID_TAIL
@@ -261,20 +270,23 @@ static __device__ __noinline__ void dry_note(const row_request *q, int pass, con
  * look at all of it, and agree. Lists that are wrong are marked as far as they are in the part. */
 static __device__ __noinline__ bool record_mark(const row_request *q, int64_t vocab, bool marks, const edit_notes to) {
     __builtin_assume(__isShared(q));
+    __builtin_assume(__isShared(to.s));
     const raffle_extra &e = q->extra;
     if (q->lost || !extra_count_good(e.bias, e.bias_count, vocab) || !extra_count_good(e.bad_words, e.bad_words_count, RAFFLE_VOCAB_MAX))
         return false;
     if (marks && extra_penalises(&e)) said_note<PASS_MARK>(e, q->said, to);
     bool wrong = threadIdx.x == BLOCK_THREADS - 1 && !extra_numbers_good(&e);
     wrong |= bias_mark(e, vocab, marks, to);
-    wrong |= ids_mark(e.banned, e.banned_count, vocab, marks, to);
-    wrong |= ids_mark(e.stop, e.stop_count, vocab, marks && q->said.length - q->said.prompt < e.min_tokens, to);
-    wrong |= ids_mark(e.allowed, e.allowed_count, vocab, false, to);
-    wrong |= ids_mark(e.breaker, e.breaker_count, vocab, false, to);
+    if (e.banned_count | e.stop_count | e.allowed_count | e.breaker_count | e.bad_words_count) { /* few rows have any */
+        wrong |= ids_mark(e.banned, e.banned_count, vocab, marks, to);
+        wrong |= ids_mark(e.stop, e.stop_count, vocab, marks && q->said.length - q->said.prompt < e.min_tokens, to);
+        wrong |= ids_mark(e.allowed, e.allowed_count, vocab, false, to);
+        wrong |= ids_mark(e.breaker, e.breaker_count, vocab, false, to);
 #pragma unroll 1
-    for (int32_t i = threadIdx.x; i < e.bad_words_count; i += BLOCK_THREADS)
-        wrong |= !extra_word_id_good(e.bad_words[i], vocab) || extra_word_empty(e.bad_words, i) ||
-                 extra_word_open(e.bad_words, i, e.bad_words_count);
+        for (int32_t i = threadIdx.x; i < e.bad_words_count; i += BLOCK_THREADS)
+            wrong |= !extra_word_id_good(e.bad_words[i], vocab) || extra_word_empty(e.bad_words, i) ||
+                     extra_word_open(e.bad_words, i, e.bad_words_count);
+    }
     if (__syncthreads_or(wrong)) return false;
     if (!marks || !(e.bad_words_count || e.no_repeat_ngram || e.dry_multiplier != 0.0f)) return true;
     matches_note(q, PASS_MARK, to);
@@ -283,9 +295,11 @@ static __device__ __noinline__ bool record_mark(const row_request *q, int64_t vo
     return true;
 }
 
-/* Adds up what is known of the marked tokens; ends with a barrier. */
-static __device__ __noinline__ void record_tally(const row_request *q, const edit_notes to) {
+/* Adds up what is known of the marked tokens; ends with a barrier. `near`: in shared memory. */
+template <bool near> static __device__ __noinline__ void record_tally(const row_request *q, edit_notes to) {
     __builtin_assume(__isShared(q));
+    __builtin_assume(__isShared(to.s));
+    if (near) to.far = nullptr; /* compilers are to know it */
     const raffle_extra &e = q->extra;
     if (e.dry_multiplier != 0.0f) {
         dry_note(q, PASS_LENGTHS, to);
@@ -391,7 +405,7 @@ template <class type> static __device__ __noinline__ void edits_far(work<type> *
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < s.total; i += BLOCK_THREADS) __stcg(to.far + i, 0u);
     __syncthreads();
-    record_tally(&k->request, to);
+    record_tally<false>(&k->request, to);
 #pragma unroll 1
     for (int i = threadIdx.x; i < to.p.words; i += BLOCK_THREADS) {
         uint32_t *cell = to.far + s.before[i];
@@ -428,7 +442,7 @@ template <class type> __device__ __forceinline__ bool part_edit(work<type> *k, c
     const bool near = part_number(k) <= EDIT_TOKENS;
     if (threadIdx.x == 0) q.near = near;
     if (!near) to.far = (uint32_t *)q.overlay + p.first;
-    if (near) record_tally(&q, to);
+    if (near) record_tally<true>(&q, to);
     else edits_far(k, to);
     return true;
 }
@@ -465,7 +479,7 @@ template <class type> __device__ __forceinline__ void part_keep(work<type> *k, c
 
 /* The logits of edited tokens, where they are in shared memory. Returns whether this thread has seen a NaN. */
 template <class type> __device__ __forceinline__ bool edits_evaluate(work<type> *k, const edit_part &p) {
-    enum { AT_ONCE = 4 }; /* logits are waited for together */
+    enum { AT_ONCE = 6 }; /* logits are waited for together */
     edit_space &s = k->edit;
     const uint32_t total = s.total;
     bool nan = false;
@@ -560,17 +574,16 @@ template <class type> __device__ __forceinline__ void peaks_mend(work<type> *k, 
     const int at = threadIdx.x, g = first + at;
     if (g >= end) return;
     const uint4 order = ((const uint4 *)s.most)[at];
-    const float x = float_of_order(order.x), y = float_of_order(order.y), z = float_of_order(order.z), w = float_of_order(order.w);
-    const float most = fmaxf(fmaxf(x, y), fmaxf(z, w));
+    const float4 x = make_float4(float_of_order(order.x), float_of_order(order.y), float_of_order(order.z), float_of_order(order.w));
     float peak;
     if (k->to.pieces) {
         const float4 m = __ldcg((const float4 *)k->to.peak + g);
-        peak = fmaxf(fmaxf(m.x, m.y), fmaxf(m.z, m.w));
-        __stcg((float4 *)k->to.peak + g, make_float4(fmaxf(m.x, x), fmaxf(m.y, y), fmaxf(m.z, z), fmaxf(m.w, w)));
+        peak = pieces_most(m);
+        __stcg((float4 *)k->to.peak + g, make_float4(fmaxf(m.x, x.x), fmaxf(m.y, x.y), fmaxf(m.z, x.z), fmaxf(m.w, x.w)));
     } else {
         peak = __ldcg(k->to.peak + g);
     }
-    s.most[at * PIECES] = g >= s.left[at % BLOCK_WARPS] || (k->to.weights && most > peak) ? REDONE : bits_of(peak);
+    s.most[at * PIECES] = g >= s.left[at % BLOCK_WARPS] || (k->to.weights && pieces_most(x) > peak) ? REDONE : bits_of(peak);
 }
 
 /* Adds what edited tokens weigh to the records of their groups. */

@@ -399,7 +399,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (k.to.greedy || !k.valid) {
         if constexpr (type::REQUESTED) {
             __syncthreads();
-            if (last && a.has_report) report_only(a.report, part_make(a).row, a.vocab, k.told.token, k.told.token);
+            if (last && a.has_report) report_only(k.report, part_make(a).row, a.vocab, k.told.token, k.told.token);
         }
         return;
     }
@@ -418,7 +418,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
             k.best = most;
         }
         __syncthreads();
-        report_tell(&k, &v, a.report, part_make(a).row);
+        report_tell(&k, &v, part_make(a).row);
     }
 }
 

@@ -68,6 +68,7 @@ struct row_job {
 /* What a row of requested<type> has beside, for its report; a part of `work`. */
 template <int requested> struct row_wish {};
 template <> struct row_wish<1> {
+    raffle_report report; /* what is asked for, if anything is */
     records shown;     /* of the row at the report's point */
     bool also;         /* shown.mass is an array of its own: the first reading weighs each group twice */
     bool apart;        /* the point shows another row than is sampled: without mask and edits */

@@ -18,6 +18,7 @@
 #include "probability.h"
 
 enum { RANKS = 8, TOP_FIRST = 64 }; /* ranks found by one reading; longest top n for which the draw lists more candidates */
+enum { REPORT_LINE = BLOCK_THREADS - WARP, REPORT_ASK = REPORT_LINE - WARP }; /* threads of the last warps that work beside the others */
 
 /* The row at the report's point; in shared memory. */
 struct view {
@@ -31,7 +32,7 @@ struct view {
     int32_t token;  /* that was drawn, or RULE_NO_TOKEN */
     bool near;      /* maxima are in q.peak, else where work::peak_of finds them */
     float bound;    /* q.order and q.id hold all kept tokens that reach this; +inf: there is no list */
-    bool found;     /* the drawn token is among them */
+    bool found;     /* the drawn token is among them; else ask[0] has its logit */
     float ask[RANKS];
     uint32_t above[RANKS];
 };
@@ -73,6 +74,8 @@ __device__ __forceinline__ void report_expect(const raffle_report &r, const row_
         shown.weights = true;
         shown.peak = raw_peak;
     }
+    static_assert(sizeof r <= 4 * WARP, "a word a lane");
+    if (threadIdx.x < sizeof r / 4) ((uint32_t *)&k->report)[threadIdx.x] = ((const uint32_t *)&r)[threadIdx.x];
     if (threadIdx.x) return;
     k->shown = shown;
     k->also = twice;
@@ -110,19 +113,20 @@ static __device__ __noinline__ void report_only(const raffle_report &r, int64_t 
 
 /* ---- the row at its point --------------------------------------------------------------------------------- */
 
-/* Fetches the records to where fast.cuh looks for them. Returns the mass of the row without filters if `weights` have it, else 0. */
-template <class type> static __device__ __noinline__ uint64_t report_fetch(work<type> *k, view *v, bool weights) {
+/* What the records of a row say. */
+struct report_found {
+    uint64_t mass; /* of the row without filters if weights were asked for and have it, else 0 */
+    float best;
+    uint32_t least; /* as view::least */
+};
+
+/* Fetches the records to where fast.cuh looks for them. */
+template <class type> static __device__ __noinline__ report_found report_fetch(work<type> *k, bool weights) {
     __builtin_assume(__isShared(k));
-    uint32_t least;
-    __syncthreads();
-    const float best = fast_fetch(*k, k->to.pieces, weights, &least);
-    const uint64_t mass = weights ? fast_mass(*k, best) : 0;
-    if (threadIdx.x == 0) {
-        v->best = best;
-        v->least = least;
-    }
-    __syncthreads();
-    return mass;
+    report_found f;
+    f.best = fast_fetch(*k, k->to.pieces, weights, &f.least);
+    f.mass = weights ? fast_mass(*k, f.best) : 0;
+    return f;
 }
 
 /* That mass of any row, by one more reading if need be. */
@@ -132,13 +136,14 @@ template <class type> static __device__ __noinline__ uint64_t report_mass(work<t
     k->begin();
     const weighing w = weighing_make(v->temperature, k->row_best);
     const uint64_t mass = k->weigh(&w);
-    if (v->near) report_fetch(k, v, false);
+    __syncthreads();
+    if (v->near) report_fetch(k, false);
     return mass;
 }
 
 /* Opens the view: the row at its point in place of the sampled one. False: it has no token. */
 template <class type> __device__ __forceinline__ bool report_open(work<type> *k, view *v, int point, uint32_t top) {
-    const answer told = k->told;
+    const answer &told = k->told;
     const float drawn_at = k->params.temperature;
     const bool again = !k->apart && told.capped && point != RAFFLE_FILTERED; /* its maxima are no longer there */
     bool listed = k->listed && !k->apart && !again && (point == RAFFLE_FILTERED || k->q.count >= top);
@@ -154,10 +159,8 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
         v->temperature = point == RAFFLE_FILTERED ? drawn_at : report_temperature(point, drawn_at);
         v->token = told.token;
         v->near = k->groups <= QUICK_GROUPS;
-        v->found = false;
         v->bound = PLUS_INF;
         if (listed) v->bound = point == RAFFLE_FILTERED ? MINUS_INF : k->q.bound;
-        v->best = k->best;
     }
     __syncthreads();
     if (again) {
@@ -165,25 +168,29 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
         __syncthreads();
     }
     const bool whole = point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at); /* another mass than the draw's */
-    uint64_t mass = whole ? k->shown_mass : told.draw_tickets;
-    const bool weighs = whole && !mass;
+    report_found f = {whole ? k->shown_mass : told.draw_tickets, k->best, 0};
+    const bool weighs = whole && !f.mass;
     if (v->near && (weighs || !listed)) {
-        const uint64_t found = report_fetch(k, v, weighs && k->to.weights);
-        if (weighs) mass = found;
+        const uint64_t known = f.mass;
+        f = report_fetch(k, weighs && k->to.weights);
+        if (!weighs) f.mass = known;
     } else if (!listed) {
         k->begin();
-        if (threadIdx.x == 0) v->best = k->row_best;
-        __syncthreads();
+        f.best = k->row_best;
     }
-    if (v->best == MINUS_INF) return false;
-    if (weighs && !mass) {
-        mass = report_mass(k, v);
+    if (f.best == MINUS_INF) return false;
+    if (weighs && !f.mass) {
+        f.mass = report_mass(k, v);
         listed = false; /* another reading has taken its place */
     }
     if (threadIdx.x == 0) {
-        v->mass = mass;
+        v->best = f.best;
+        v->least = f.least;
+        v->mass = f.mass;
+        v->found = false;
         k->listed = listed;
         if (!listed) v->bound = PLUS_INF;
+        if (!listed && v->near) k->q.count = k->q.list_length = k->q.edits = 0; /* for report_list */
     }
     __syncthreads();
     return true;
@@ -193,8 +200,9 @@ template <class type> __device__ __forceinline__ float report_peak(const work<ty
     return v->near ? k->q.peak[g] : k->peak_of(g);
 }
 
-/* What makes logarithms; by one thread. */
-__device__ __forceinline__ void report_line(view *v) {
+/* What makes logarithms; by one thread, REPORT_LINE. */
+static __device__ __noinline__ void report_line(view *v) {
+    __builtin_assume(__isShared(v));
     v->by = weighing_make(v->temperature, v->best);
     v->line = log_line_make(v->temperature, v->best, &v->by.row, v->mass);
 }
@@ -207,6 +215,11 @@ template <class type> __device__ __forceinline__ float report_logit(const work<t
 
 __device__ __forceinline__ float report_log(const view *v, float x) {
     return x == MINUS_INF ? MINUS_INF : v_log_kept(x, &v->by.row, &v->line);
+}
+
+/* The logit of the drawn token; by one thread, REPORT_ASK. */
+template <class type> __device__ __forceinline__ void report_ask(const work<type> *k, view *v) {
+    v->ask[0] = v->token >= 0 ? report_logit(k, v, v->token) : PLUS_INF;
 }
 
 /* ---- the likeliest ------------------------------------------------------------------------------------------ */
@@ -231,8 +244,6 @@ template <class type> static __device__ __noinline__ bool report_list(work<type>
     __builtin_assume(__isShared(k));
     quick &q = k->q;
     if (!(v->best < 0x1p125f)) return false; /* a range beyond what fast_bound cuts into bins */
-    if (threadIdx.x == 0) q.count = q.list_length = q.edits = 0;
-    __syncthreads();
     float bound = n <= BLOCK_WARPS ? report_reach(q, n) : -FLT_MAX;
     if (bound == -FLT_MAX && k->row.vocab > CANDIDATES) {
         const bool by_pieces = n * 2 > (uint32_t)k->groups;
@@ -254,15 +265,17 @@ __device__ __forceinline__ void report_top(const raffle_report &r, const view *v
 
 /* The likeliest, and the drawn token if it is there, out of the list: each is compared with all, while the last warp works
  * out what makes logarithms. What is larger than a kept token is kept. */
-template <class type> static __device__ __noinline__ void report_near(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+template <class type> static __device__ __noinline__ void report_near(work<type> *k, view *v, int64_t row) {
     __builtin_assume(__isShared(k));
-    enum { THREADS = BLOCK_THREADS - WARP, OWN = (CANDIDATES + THREADS - 1) / THREADS };
+    enum { THREADS = REPORT_LINE, OWN = (CANDIDATES + THREADS - 1) / THREADS };
+    const raffle_report &r = k->report;
     quick &q = k->q;
     const uint32_t count = q.count;
     uint32_t rank[OWN], above[OWN], kept = 0;
     if (threadIdx.x < 4 && count + threadIdx.x < CANDIDATES) q.order[count + threadIdx.x] = 0; /* they are read by four */
     __syncthreads();
-    if (threadIdx.x == THREADS) report_line(v);
+    if (threadIdx.x == REPORT_LINE) report_line(v);
+    if (threadIdx.x == REPORT_ASK && !k->listed) report_ask(k, v); /* the draw's own list has the token */
 #pragma unroll
     for (int n = 0; n < OWN; ++n) {
         const uint32_t own = threadIdx.x + n * THREADS, order = own < count ? q.order[own] : 0;
@@ -279,10 +292,11 @@ template <class type> static __device__ __noinline__ void report_near(work<type>
             before += (o.x == order && d.x < id) + (o.y == order && d.y < id) + (o.z == order && d.z < id) + (o.w == order && d.w < id);
         }
         rank[n] = above[n] + before;
-        ++kept;
         if (id == v->token) v->found = true;
     }
-    kept = block_count(kept, &k->block);
+#pragma unroll
+    for (int n = 0; n < OWN; ++n) /* at least one barrier */
+        if (n == 0 || n * THREADS < count) kept += (uint32_t)__syncthreads_count(rank[n] != CANDIDATES);
 #pragma unroll
     for (int n = 0; n < OWN; ++n) {
         const uint32_t own = threadIdx.x + n * THREADS;
@@ -334,8 +348,9 @@ template <class type> __device__ __forceinline__ cut report_top_cut(work<type> *
 }
 
 /* The likeliest of any row, and any number of them. */
-template <class type> static __device__ __noinline__ void report_top_far(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+template <class type> static __device__ __noinline__ void report_top_far(work<type> *k, view *v, int64_t row) {
     __builtin_assume(__isShared(k));
+    const raffle_report &r = k->report;
     const int lane = threadIdx.x % WARP;
     __syncthreads();
     if (v->kept.capped) { /* maxima of all tokens again, to count those above the upper end */
@@ -460,8 +475,9 @@ template <int ranks, class type> static __device__ __noinline__ void report_rank
 }
 
 /* Logarithms and ranks of the ids that are given. */
-template <class type> static __device__ __noinline__ void report_given(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+template <class type> static __device__ __noinline__ void report_given(work<type> *k, view *v, int64_t row) {
     __builtin_assume(__isShared(k));
+    const raffle_report &r = k->report;
     const int64_t first = row * r.given_count;
     for (int n = threadIdx.x; r.given_logprob && n < r.given_count; n += BLOCK_THREADS) {
         const int32_t id = r.given[first + n];
@@ -483,8 +499,9 @@ template <class type> static __device__ __noinline__ void report_given(work<type
 /* ---- the whole row ---------------------------------------------------------------------------------------------- */
 
 /* One more reading: the entropy of what is kept, and the logarithms of all tokens. */
-template <class type> static __device__ __noinline__ void report_whole(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+template <class type> static __device__ __noinline__ void report_whole(work<type> *k, view *v, int64_t row) {
     __builtin_assume(__isShared(k));
+    const raffle_report &r = k->report;
     const int lane = threadIdx.x % WARP;
     const device_row at = k->row;
     const portion best = portion_make(v->mass);
@@ -522,8 +539,10 @@ template <class type> static __device__ __noinline__ void report_whole(work<type
 /* ---- all of it ---------------------------------------------------------------------------------------------------- */
 
 /* Tells about a row that was drawn, k->told; all threads of the block, which have met since. */
-template <class type> static __device__ __noinline__ void report_tell(work<type> *k, view *v, const raffle_report &r, int64_t row) {
+template <class type> static __device__ __noinline__ void report_tell(work<type> *k, view *v, int64_t row) {
     __builtin_assume(__isShared(k));
+    __builtin_assume(__isShared(v));
+    const raffle_report &r = k->report;
     const int64_t vocab = k->row.vocab;
     const bool empty = (k->told.row_flags & RULE_ROW_EMPTY) && !k->apart;
     if (empty) return report_only(r, row, vocab, RULE_NO_TOKEN, RULE_NO_TOKEN);
@@ -532,26 +551,23 @@ template <class type> static __device__ __noinline__ void report_tell(work<type>
     bool listed = k->listed;
     if (!listed && r.top_count && r.top_count <= CANDIDATES && v->near && !v->kept.capped) listed = report_list(k, v, (uint32_t)r.top_count);
     if (listed) {
-        report_near(k, v, r, row);
+        report_near(k, v, row);
     } else {
-        if (threadIdx.x == 0) report_line(v);
+        if (threadIdx.x == REPORT_LINE) report_line(v);
+        if (threadIdx.x == REPORT_ASK) report_ask(k, v);
         __syncthreads();
     }
     if ((r.chosen || r.rank) && !v->found) {
         const bool any = v->token >= 0;
-        if (threadIdx.x == 0) {
-            v->ask[0] = any ? report_logit(k, v, v->token) : PLUS_INF;
-            if (r.chosen) r.chosen[row] = any ? report_log(v, v->ask[0]) : REPORT_NAN;
-        }
-        __syncthreads();
+        if (threadIdx.x == 0 && r.chosen) r.chosen[row] = any ? report_log(v, v->ask[0]) : REPORT_NAN;
         if (r.rank) {
             report_ranks<1>(k, v, 1);
             if (threadIdx.x == 0) r.rank[row] = any ? (int32_t)v->above[0] + 1 : 0;
         }
     }
-    if (r.given_count) report_given(k, v, r, row);
-    if (r.entropy || r.all) report_whole(k, v, r, row);
-    if (!listed && r.top_count) report_top_far(k, v, r, row);
+    if (r.given_count) report_given(k, v, row);
+    if (r.entropy || r.all) report_whole(k, v, row);
+    if (!listed && r.top_count) report_top_far(k, v, row);
 }
 
 #endif

@@ -52,7 +52,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         if (spent && !k.also && !k.apart && !k.told.capped) k.shown.weights = false;
     }
     __syncthreads();
-    report_tell(&k, &v, a.report, index);
+    report_tell(&k, &v, index);
 }
 
 cudaError_t verify_report_launch(verify_args *a, int dtype, cudaStream_t stream) {
