@@ -128,6 +128,7 @@ static void top_of(const view *v, int32_t count, int32_t *token, float *log) {
     best_few f, groups;
     f.count = groups.count = 0;
     f.room = groups.room = count;
+    groups.entry[0].x = MINUS_INF;
     for (int64_t g = 0; !v->empty && g < s->groups; ++g) few_add(&groups, s->peak[g], (int32_t)g);
     const float last = groups.count == count ? groups.entry[0].x : MINUS_INF, bound = last > v->kept.low ? last : v->kept.low;
     for (int32_t n = groups.count - 1; n >= 0; --n) { /* the largest are not the first */
