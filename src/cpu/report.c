@@ -122,7 +122,8 @@ static void few_add(best_few *f, float x, int32_t id) {
 }
 
 /* The `count` largest, in order; behind the last, RAFFLE_NO_TOKEN. They are in the `count` groups with the largest maxima, as
- * each of these holds one that is kept, if any does; and of equal ones the first. */
+ * each of these holds one that is kept, if any does; and of equal ones the first. Groups of a patch whose maximum reaches kept.low
+ * are made, so what is compared here is exact. */
 static void top_of(const view *v, int32_t count, int32_t *token, float *log) {
     const cpu_scratch *s = v->scratch;
     best_few f, groups;

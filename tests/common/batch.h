@@ -107,6 +107,16 @@ static inline void batch_alloc(batch *b, int64_t rows, int64_t vocab, int dtype,
         if (i % 3) vector_store(b->data, dtype, i, 0x7f800000u);
 }
 
+/* Masks of most tokens, without some whole groups; every third row has one of few. */
+static inline void batch_allow(batch *b, test_random *r) {
+    b->allow = malloc((size_t)(b->rows * b->words) * 4);
+    for (int64_t i = 0; i < b->rows * b->words; ++i) {
+        b->allow[i] = (uint32_t)(random_bits(r) | random_bits(r));
+        if (i / 8 % 11 == 5) b->allow[i] = 0; /* a whole group */
+        if (i / b->words % 3 == 2) b->allow[i] = random_below(r, 50) ? 0 : 1u << random_below(r, 32);
+    }
+}
+
 static inline void batch_free(batch *b) {
     free(b->memory);
     free(b->allow);

@@ -287,6 +287,7 @@ static void index_and_bad(uint32_t more) {
     match_send_rows(m);
     m->has = HAS_TEMPERATURE | HAS_FLAGS | HAS_SLOT | more;
     match_pick(m, &r);
+    if (more & HAS_ALLOW) match_mask(m);
     int32_t index[ROWS], *device_index = (int32_t *)gpu_alloc(sizeof index);
     for (int i = 0; i < ROWS; ++i) index[i] = (int32_t)random_below(&r, ROWS), m->control->slot[i] = i;
     CUDA(cudaMemcpy(device_index, index, sizeof index, cudaMemcpyHostToDevice));
@@ -328,7 +329,6 @@ TEST(index_and_bad_rows) {
     index_and_bad(HAS_TOP_K | HAS_TOP_P | HAS_MIN_P | HAS_ALLOW);
 }
 
-/* A captured call serves later contents. */
 /* Weights up to 2^124, whose units are so large that groups behind the row's end seem near: nothing may be written there. */
 TEST(large_weights) {
     NEED_GPU();
@@ -353,6 +353,7 @@ TEST(large_weights) {
         }
 }
 
+/* A captured call serves later contents. */
 TEST(graph) {
     NEED_GPU();
     const int64_t vocab = 5000, rows = 20;

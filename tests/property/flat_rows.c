@@ -70,15 +70,6 @@ static void flat_params(batch *b, test_random *r) {
     }
 }
 
-static void flat_allow(batch *b, test_random *r) {
-    b->allow = malloc((size_t)(b->rows * b->words) * 4);
-    for (int64_t i = 0; i < b->rows * b->words; ++i) {
-        b->allow[i] = (uint32_t)(random_bits(r) | random_bits(r));
-        if (i / 8 % 11 == 5) b->allow[i] = 0; /* a whole group */
-        if (i / b->words % 3 == 2) b->allow[i] = random_below(r, 50) ? 0 : 1u << random_below(r, 32); /* a row of few tokens */
-    }
-}
-
 static void flat_explain(const batch *b, runner r, const raffle_logits *logits, const raffle_params *params, const char *isa) {
     for (int64_t i = 0; i < b->rows; ++i) {
         const oracle_answer *w = &b->wanted[i];
@@ -115,7 +106,7 @@ static void flat_batches(int64_t vocab, int64_t batches) {
         batch b;
         batch_alloc(&b, FLAT_KINDS, vocab, (int)((n + vocab) % 3), n % 2 ? 5 : 0, 0);
         flat_fill(&b, &r);
-        if ((n + vocab) % 4 == 3) flat_allow(&b, &r);
+        if ((n + vocab) % 4 == 3) batch_allow(&b, &r);
         for (int round = 0; round < 3; ++round) {
             flat_params(&b, &r);
             batch_ask_oracle(&b);

@@ -45,6 +45,7 @@ static void report_batch(test_random *r, uint32_t wish, int64_t vocab) {
     b.flags = pick_flags(r) & ~RAFFLE_EMPTY_IS_ZERO;
     b.extra = calloc(ROWS, sizeof *b.extra);
     b.state = &state;
+    if (random_below(r, 2)) batch_allow(&b, r);
     int32_t given[ROWS * GIVEN];
     for (int64_t i = 0; i < ROWS; ++i) {
         int32_t token[HISTORY], slot = (int32_t)i, count = (int32_t)random_below(r, HISTORY + 1);
