@@ -116,18 +116,17 @@ __device__ __forceinline__ uint64_t warp_held(uint64_t own) {
     return warp_add_wide(own & ~MASS_NAN) | (__any_sync(ALL_LANES, own >> 63) ? MASS_NAN : 0);
 }
 
-/* Tells all blocks, this one too, message `kind` (0: largest key, 1: tickets). */
-__device__ __forceinline__ void tell(cluster_space *s, int kind, uint64_t message) {
+/* What the lanes of the heads of all blocks have together, to each of them. Kind 0: the largest key, 1: tickets. A block tells all,
+ * itself too, and hears what all have told. */
+__device__ __forceinline__ uint64_t heads_agree(cluster_space *s, int kind, uint64_t own) {
     const int lane = threadIdx.x % WARP, blocks = cluster_blocks();
+    const uint64_t message = kind == 0 ? warp_key(own) : warp_held(own);
+    if (blocks == 1) return message;
     if (lane == 0) barrier_expect(&s->told[kind], blocks * (uint32_t)sizeof message);
     if (lane < blocks) store_remote(&s->box[kind][cluster_rank()], &s->told[kind], lane, message);
-}
-/* What all of them told together. */
-__device__ __forceinline__ uint64_t hear(cluster_space *s, int kind) {
-    const int lane = threadIdx.x % WARP;
     barrier_wait_cluster(&s->told[kind]);
-    const uint64_t own = lane < cluster_blocks() ? *(volatile uint64_t *)&s->box[kind][lane] : 0;
-    return kind == 0 ? warp_key(own) : warp_held(own);
+    const uint64_t heard = lane < blocks ? *(volatile uint64_t *)&s->box[kind][lane] : 0;
+    return kind == 0 ? warp_key(heard) : warp_held(heard);
 }
 
 /* ---- where a warp's groups are ----------------------------------------------------------------------------- */
@@ -247,9 +246,14 @@ __device__ __forceinline__ uint64_t lanes_sum(uint64_t x) {
     return x;
 }
 
-__device__ __forceinline__ void note_make(cluster_note *note, float peak, int32_t exponent, uint64_t sum, uint32_t flags) {
-    const cluster_note n = {peak, exponent, (uint32_t)sum, (uint32_t)(sum >> 32) | flags};
+__device__ __forceinline__ void note_make(cluster_note *note, float peak, int32_t exponent, uint32_t flags) {
+    const cluster_note n = {peak, exponent, 0, flags};
     *note = n;
+}
+/* All but the maximum, which the head may be reading. */
+__device__ __forceinline__ void note_weighed(cluster_note *note, int32_t exponent, uint64_t sum, uint32_t flags) {
+    note->exponent = exponent;
+    *(uint2 *)&note->sum_low = make_uint2((uint32_t)sum, (uint32_t)(sum >> 32) | flags);
 }
 
 /* Largest and smallest logits of the groups, which are here. */
@@ -267,7 +271,7 @@ template <class type> __device__ __forceinline__ void groups_look(const cluster_
         const float least = lanes_least(own.least);
         const bool nan = peak != peak;
         if (__any_sync(ALL_LANES, nan)) peak = lanes_most(numbers_most(raw));
-        if (group_lane() == 0) note_make(note, peak, (int32_t)bits_of(least), 0, nan ? NOTE_NAN : 0);
+        if (group_lane() == 0) note_make(note, peak, (int32_t)bits_of(least), nan ? NOTE_NAN : 0);
         lane += UNIT * GROUP * type::BYTES;
         note += UNIT;
     }
@@ -292,7 +296,8 @@ __device__ __forceinline__ void groups_keep(const cluster_part &p, const cluster
         }
         const float peak = float_of_order(warp_max(most));
         nan = __any_sync(ALL_LANES, nan);
-        if (lane == 0) note_make(p.note + i, peak, 0, 0, nan ? NOTE_NAN : 0);
+        if (lane == 0 && bits_of(p.note[i].peak) != bits_of(peak)) p.note[i].peak = peak; /* once looked at, the head may be reading it */
+        if (lane == 0) note_weighed(p.note + i, 0, 0, nan ? NOTE_NAN : 0);
     }
 }
 
@@ -358,7 +363,7 @@ template <class type, bool logs> __device__ __forceinline__ uint32_t groups_weig
             if (!logs) lane_keep(first + k * CHUNK_TOKENS / 4, last + k * CHUNK_TOKENS / 4, x);
         }
         sum = lanes_sum(sum);
-        if (group_lane() == 0) note_make(note, n.peak, f.exponent, sum, flags);
+        if (group_lane() == 0) note_weighed(note, f.exponent, sum, flags);
         if (left) rare |= ((left & 1) | (left >> 7 & 2) | (left >> 14 & 4) | (left >> 21 & 8)) << i * UNIT;
         lane += UNIT * GROUP * type::BYTES;
         first += UNIT * GROUP_FLOAT4S;
@@ -391,7 +396,7 @@ __device__ __forceinline__ void groups_rare(const write_args &a, const cluster_p
         }
         sum = group_sum(sum);
         __syncwarp(); /* all have read the note */
-        if (lane == 0) note_make(p.note + i, peak, weigh ? exponent : -STEP_EXPONENT, sum, flags);
+        if (lane == 0) note_weighed(p.note + i, weigh ? exponent : -STEP_EXPONENT, sum, flags);
     }
 }
 
@@ -432,8 +437,7 @@ __device__ __forceinline__ void row_best(cluster_space *s, const cluster_notes &
     uint64_t own = 0;
 #pragma unroll 1
     for (int i = lane; i < n.count; i += WARP) own = max(own, token_key(n.note[i].peak, n.first + i));
-    tell(s, 0, warp_key(own));
-    const uint64_t key = hear(s, 0);
+    const uint64_t key = heads_agree(s, 0, own);
     if (lane) return;
     s->verdict.best = key_logit(key);
     s->verdict.group = key_token(key);
@@ -457,8 +461,7 @@ __device__ __forceinline__ void row_decide(const write_args &a, cluster_space *s
         if (draws && n.peak > MINUS_INF) own += tickets_of((uint64_t)(n.sum_high & ~(NOTE_NAN | NOTE_NEAR)) << 32 | n.sum_low, below);
         if (n.sum_high & NOTE_NAN) own |= MASS_NAN;
     }
-    tell(s, 1, warp_held(own));
-    const uint64_t held = hear(s, 1), mass = held & ~MASS_NAN;
+    const uint64_t held = heads_agree(s, 1, own), mass = held & ~MASS_NAN;
     if (lane) return;
     v.mass = mass;
     v.of_best = portion_make(mass ? mass : 1);

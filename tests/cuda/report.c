@@ -377,6 +377,10 @@ TEST(refusals) {
     match_free(m);
     m = match_make_for(RAFFLE_F32, 300, 4, RAFFLE_PLAN_REPORT);
     match_lay_out(m, TIGHT, 4, &r);
+    match_fill_any(m, &r);
+    match_send_rows(m);
+    match_pick(m, &r);
+    match_send_controls(m);
     m->gpu_report = &report;
     report.top_count = RAFFLE_TOP_MAX + 1;
     CHECK_STATUS(match_call(m, 0, 4, m->stream, &error), RAFFLE_E_ARGUMENT);
