@@ -538,7 +538,7 @@ TEST(longest_paths) {
     uint32_t *flags_there = gpu_alloc(sizeof out), flags;
     const int32_t *parents_there = arena_send(&a, parent, sizeof parent);
     verified.token = tokens_there, verified.accepted = accepted_there, verified.row_flags = flags_there;
-    gpu_fill(tokens_there, POISON, sizeof out);
+    gpu_fill(tokens_there, 0xff, sizeof out);
     gpu_plan g = plan_make_for(RAFFLE_F32, WORDS, MOST + 1, RAFFLE_PLAN_EXTRA, 8);
     for (int32_t count = MOST - 1; count <= MOST; ++count)
         for (int tree = 0; tree < 2; ++tree) {
