@@ -497,6 +497,7 @@ __device__ __forceinline__ bool fast_select(quick &q, selection w, const uint32_
         }
         __syncthreads();
         const uint32_t length = q.select_length[w.nth];
+        if (w.few && length > WARP) return false; /* logits that change under the kernel: they are not few, and there are no bins to cut */
         if (length <= WARP) {
             const uint32_t own = lane < length ? list.key[lane] : 0xffffffffu;
             if (w.few) target = target_of(warp_add_wide(lane < length ? list.tickets[lane] : 0));
