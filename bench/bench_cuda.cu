@@ -26,6 +26,7 @@ static const route routes[] = {
     {"top-k 256 top-p 0.9", 0.8f, 0.9f, 0.0f, 256, false, 1.3, 6, 1.3},
     {"min-p 0.05", 0.8f, 1.0f, 0.05f, 0, false, 1.3, 6, 1.3},
     {"top-p 0.9 peaked", 0.5f, 0.9f, 0.0f, 0, false, 1.8, 6, 1.8},
+    {"top-p 0.95 broad", 1.0f, 0.95f, 0.0f, 0, false, 4.0, 10, 4.0}, /* peaks, and thousands of tokens that stay with them */
     {"top-p 0.9 flat", 0.8f, 0.9f, 0.0f, 0, true, 4.0, 10, 4.0},
     {"logprobs", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 10, 1.3, 0, 5},
     {"logprobs greedy", 0.0f, 1.0f, 0.0f, 0, false, 1.6, 10, 1.3, 0, 5},

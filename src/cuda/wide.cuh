@@ -6,7 +6,7 @@
  *   1. some groups show about where the threshold lies: a window of values that holds two or three thousand tokens;
  *   2. a reading adds up what every group has above the window, and lists the tokens inside; they show the threshold.
  *
- * A window that missed is moved once, and the row read again. Where that does not help, most often because many tokens are
+ * A window that missed is moved, or made narrower, up to twice, and the row read again. Where that does not help, most often because many tokens are
  * equal, a wider window is cut into 256 bins: a reading adds up the tickets of each, so the threshold's bin is known, and one
  * more lists it.
  *
@@ -130,45 +130,30 @@ __device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scal
     return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
 }
 
-/* Picks `wanted` groups into q.list, each as often as its share of the tickets asks for; the one before where the last is cut short. */
-template <class type> __device__ __forceinline__ void wide_sample(work<type> &k, uint64_t mass, int wanted) {
-    quick &q = k.q;
-    const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
-    const int whole = max(1, (int)(k.row.vocab / GROUP));
-    const double scale = (double)wanted / (double)mass;
-    uint64_t own = 0, unused;
-    for (int g = first; g < min(first + per, k.groups); ++g) own += q.mass[g];
-    uint64_t before = fast_before(own, q.space[4], &unused);
-    int at = min(wanted, (int)((double)before * scale + 0.5));
-    for (int g = first; g < min(first + per, k.groups); ++g) {
-        before += q.mass[g];
-        for (const int end = min(wanted, (int)((double)before * scale + 0.5)); at < end; ++at) q.list[at] = (uint32_t)min(g, whole - 1);
-    }
-    __syncthreads();
-}
-
-/* Spreads the picked groups' units over bins of the values (low, high]. Returns how many units are above, and in the bins. Weights
- * are approximate here. */
+/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`, by their weights: one of 2^exponent counts
+ * `unit` units. Returns the units below the bins. Weights are approximate here, and none counts for more than MOST_UNITS, so that no
+ * sum overflows: what is so heavy lies above the threshold. */
+enum { GUESS_GROUPS = 128, MOST_UNITS = 1 << 17 };
+static_assert((uint64_t)GUESS_GROUPS * GROUP * MOST_UNITS <= 1ull << 32, "all units of all tokens");
 template <class type>
-__device__ __forceinline__ uint2 wide_spread(work<type> &k, const fast_scale &s, int groups, float low, float high, float width) {
+__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale &s, int groups, float low, float width, float unit) {
     quick &q = k.q;
     const float scale = fminf(__fdividef(1.0f, width), FLT_MAX);
-    uint32_t above = 0, inside = 0;
+    uint32_t below = 0;
     for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS) q.guess[i] = 0;
     __syncthreads();
-    const auto spread = [&](int g, const float x[LANE_TOKENS]) {
-        const float mass = (float)q.mass[g], all = (float)((1 << 30) / groups) * 0x1p41f; /* tickets of 2^exponent are 2^41 */
-        const float unit = mass > 0.0f ? __fdividef(all, mass) : 0.0f;
+    const auto spread = [&](int, const float x[LANE_TOKENS]) {
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            const float y = fminf(fmaxf(x[j], low), high), power = one_fma(x[j], s.by.c, -(float)s.exponent);
-            const uint32_t share = (uint32_t)(exp2f(x[j] > low ? power : MINUS_INF) * unit), here = x[j] > high ? 0 : share;
-            above += share - here;
-            inside += here;
-            atomicAdd(q.guess + min(GUESS_BINS - 1, (int)((y - low) * scale)), here);
+            const float power = x[j] > MINUS_INF ? one_fma(x[j], s.by.c, -(float)s.exponent) : MINUS_INF; /* so is NaN */
+            const uint32_t units = (uint32_t)fminf(exp2f(power) * unit + 0.5f, MOST_UNITS - 1);
+            const bool here = x[j] > low;
+            below += here ? 0 : units;
+            atomicAdd(q.guess + (int)fminf((fmaxf(x[j], low) - low) * scale, GUESS_BINS - 1), here ? units : 0);
         }
     };
-    const auto picked = [&](int i) { return (int)q.list[i]; };
+    const int whole = max(1, (int)(k.row.vocab / GROUP)); /* the last is left out if it is cut short */
+    const auto picked = [&](int i) { return (int)((uint32_t)(i * whole) / (uint32_t)groups); };
     if (row_plain(k.row) && group_whole(k.row, 0)) {
         groups_visit<type>(k.row, threadIdx.x / WARP, groups, picked, spread);
     } else {
@@ -178,39 +163,34 @@ __device__ __forceinline__ uint2 wide_spread(work<type> &k, const fast_scale &s,
             spread(picked(i), x);
         }
     }
-    const uint64_t sum = fast_sum((uint64_t)above << 32 | inside, q.space[3]); /* a barrier, too */
-    return make_uint2((uint32_t)(sum >> 32), (uint32_t)sum);
+    return (uint32_t)fast_sum(below, q.space[3]); /* a barrier, too */
 }
 
-/* Where the threshold of `target` out of `mass` tickets probably lies, by some of the row's groups: each of them has as many
- * units, which are spread over bins of values, and the bin that matters once more if it has very many tokens. False if it is
- * too far below the best. */
+/* Where the threshold of `target` out of `mass` tickets probably lies, by one of eight of the row's groups. What lies below it is looked at:
+ * of that no token weighs more than one at the threshold, so how many of them are missed or met by chance is known to be small, whatever
+ * is above. Tokens are spread over bins of values, and the bin that matters once more if it has very many. */
 template <class type>
 __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, uint64_t target, uint64_t mass, wide_guessed *guess) {
-    enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3 };
+    enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3, WANTED = 1 << 21, AROUND = 3 };
     quick &q = k.q;
-    const int groups = max(16, min(256, k.groups / 4));
+    const int groups = max(16, min((int)GUESS_GROUPS, k.groups / 8));
     float low = s.best - s.by.drop * 0.5f, high = s.best; /* what is 30 powers of two below the best weighs nothing in a guess */
-    uint32_t wanted = 0, total = 0;
-    wide_sample(k, mass, groups);
+    /* The tickets below the threshold, which are WANTED units in the groups that are looked at; a weight of 2^exponent is 2^41.5 tickets. */
+    const float under = fmaxf((float)(mass - target), 1.0f);
+    const float unit = fminf(__fdividef(WANTED * 0x1.6ap41f, under) * ((float)k.groups / (float)groups), 0x1p60f);
     for (int round = 0;; ++round) {
         const float width = (high - low) * (1.0f / GUESS_BINS);
-        const uint2 units = wide_spread(k, s, groups, low, high, width);
-        if (round == 0) {
-            total = units.y;
-            wanted = max(1u, (uint32_t)((double)total * ((double)target / (double)mass)));
-        }
-        uint32_t own[OWN], of_thread = 0;
+        uint32_t before = wide_spread(k, s, groups, low, width, unit), own[OWN], of_thread = 0;
         uint64_t unused;
         if (threadIdx.x == 0) q.group = -1;
 #pragma unroll
-        for (int i = 0; i < OWN; ++i) of_thread += own[i] = q.guess[GUESS_BINS - 1 - (int)threadIdx.x * OWN - i]; /* the highest first */
-        uint32_t before = units.x + (uint32_t)fast_before(of_thread, q.space[5], &unused);
+        for (int i = 0; i < OWN; ++i) of_thread += own[i] = q.guess[(int)threadIdx.x * OWN + i];
+        before += (uint32_t)fast_before(of_thread, q.space[5], &unused);
 #pragma unroll
         for (int i = 0; i < OWN; ++i) {
-            if (before < wanted && before + own[i] >= wanted) {
-                q.group = GUESS_BINS - 1 - (int)threadIdx.x * OWN - i;
-                q.rest = wanted - before;
+            if (before < WANTED && before + own[i] >= WANTED) {
+                q.group = (int)threadIdx.x * OWN + i;
+                q.rest = WANTED - before;
             }
             before += own[i];
         }
@@ -218,12 +198,14 @@ __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, u
         const int bin = q.group;
         if (bin < 0) return false;
         guess->width = width;
-        guess->middle = low + width * ((float)(bin + 1) - __fdividef((float)q.rest, (float)q.guess[bin]));
-        /* How many tokens there are around it, by the tickets of three bins. */
-        const float of_bins = (float)q.guess[max(bin - 1, 0)] + (float)q.guess[bin] + (float)q.guess[min(bin + 1, GUESS_BINS - 1)];
+        guess->middle = low + width * ((float)bin + __fdividef((float)q.rest, (float)q.guess[bin]));
+        /* How many tokens there are around it, by the tickets of some bins: a bin may have one value of 2-byte logits, or two. */
+        float of_bins = 0.0f;
+#pragma unroll
+        for (int i = -AROUND; i <= AROUND; ++i) of_bins += (float)q.guess[max(0, min(bin + i, GUESS_BINS - 1))];
         const float each = exp2f(guess->middle * s.by.c - (float)s.exponent + (float)(WEIGHT_BITS + TICKET_BITS) + 0.5f);
-        const float tokens = __fdividef(of_bins, (float)total) * __fdividef((float)mass, each);
-        guess->half = fminf(__fdividef(0.4f * LISTED * 3.0f * width, tokens), 16.0f * width);
+        const float tokens = of_bins * (1.0f / WANTED) * __fdividef(under, each);
+        guess->half = fminf(__fdividef(0.4f * LISTED * (2 * AROUND + 1) * width, tokens), 16.0f * width);
         __syncthreads(); /* the bins are used again */
         if (guess->half >= ALIKE * width || round == ROUNDS - 1) return true;
         high = fminf(high, low + width * (float)(bin + 2));
@@ -662,7 +644,7 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
 /* The threshold by windows around a guess. Leaves what every group keeps in q.mass, and gives the sum. */
 template <class type>
 __device__ __forceinline__ bool wide_by_guess(work<type> &k, const fast_scale &s, uint64_t target, float *threshold, uint64_t *total) {
-    enum { TRIES = 2 };
+    enum { TRIES = 3 };
     wide_guessed guess;
     if (!wide_guess(k, s, target, k.q.all, &guess)) return false;
     const bool alike = guess.half < ALIKE * guess.width; /* a list of equals would be too long */
@@ -672,7 +654,10 @@ __device__ __forceinline__ bool wide_by_guess(work<type> &k, const fast_scale &s
         const wide_window window = wide_around<type>(*threshold, guess.half, s.best);
         uint32_t listed;
         const uint64_t above = wide_list(k, s, window, &listed);
-        if (listed > LISTED) break;
+        if (listed > LISTED) { /* the same with a narrower window */
+            guess.half *= __fdividef(0.75f * LISTED, (float)listed);
+            continue;
+        }
         if (wide_pick(k, s, window, listed, above, target, threshold, total)) return true;
         __syncthreads();
     }

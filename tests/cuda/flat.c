@@ -4,9 +4,9 @@
 
 #include "match.h"
 
-enum { BELL, NARROW, EVEN, SLOPED, STAIRS, COARSE, HOLES, EMPTY_GROUPS, NEARLY_ALL, PEAKS, HALF_FLAT, FLAT_KINDS };
+enum { BELL, NARROW, EVEN, SLOPED, STAIRS, COARSE, HOLES, EMPTY_GROUPS, NEARLY_ALL, PEAKS, HALF_FLAT, BROAD, FLAT_KINDS };
 static const char *const flat_names[FLAT_KINDS] = {"bell",  "narrow bell",  "even",         "sloped", "stairs",   "coarse",
-                                                   "holes", "empty groups", "nearly equal", "peaks",  "half flat"};
+                                                   "holes", "empty groups", "nearly equal", "peaks",  "half flat", "broad"};
 
 /* About a bell of standard deviation 1. */
 static float bell(uint64_t *state) {
@@ -32,6 +32,7 @@ static float flat_logit(int kind, int64_t i, int64_t vocab, uint64_t *state) {
     case NEARLY_ALL: return i % 1000 ? 1.0f : 1.0f + 0.25f * x;
     case PEAKS: return i % 997 ? x : x + 4.0f;
     case HALF_FLAT: return i < vocab / 2 ? x : 3.0f * x - 4.0f;
+    case BROAD: return i * 20 / vocab != (i + 1) * 20 / vocab ? 2.5f * x + 10.0f : 2.5f * x; /* 20 peaks, and as much below them */
     default: return x;
     }
 }
