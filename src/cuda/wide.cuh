@@ -1,7 +1,7 @@
-/* wide.cuh - finishing a row of which filters leave many tokens: top-p with a wide nucleus, min-p on a flat row.
+/* wide.cuh - finishing a row of which filters leave many tokens: top-p with a wide nucleus, a large top-k, min-p on a flat row.
  *
  * min-p knows its threshold: one more reading adds up what every group keeps, then the draw finds the group. For top-p the sums of
- * sums.cuh tell about where the threshold lies, if the row's blocks have left them. If not,
+ * sums.cuh tell about where the threshold lies, if the row's blocks have left them. If not, and for top-k,
  *
  *   1. some groups show about where the threshold lies: a window of values that holds two or three thousand tokens;
  *   2. a reading adds up what every group has above the window, and lists the tokens inside; they show the threshold.
@@ -110,6 +110,13 @@ __device__ __forceinline__ wide_window wide_window_make(float low, float high) {
     return w;
 }
 
+/* What is looked for: the smallest logit that stays if those that do have to reach a target. It counts tokens (`counts` below), or tickets. */
+struct wide_quest {
+    uint64_t target;
+    uint64_t all; /* tickets that the tokens from `floor` on have, */
+    float floor;  /* among which the threshold is */
+};
+
 /* Where a threshold probably lies. */
 struct wide_guessed {
     float middle, half; /* a window with many tokens, but not too many */
@@ -130,13 +137,14 @@ __device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scal
     return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
 }
 
-/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`, by their weights: one of 2^exponent counts
- * `unit` units. Returns the units below the bins. Weights are approximate here, and none counts for more than MOST_UNITS, so that no
- * sum overflows: what is so heavy lies above the threshold. */
+/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`: each is a unit, or those from the floor on
+ * count by their weights, one of 2^exponent `unit` units. Returns the units below the bins. Weights are approximate here, and none counts
+ * for more than MOST_UNITS, so that no sum overflows: what is so heavy lies above the threshold. */
 enum { GUESS_GROUPS = 128, MOST_UNITS = 1 << 17 };
 static_assert((uint64_t)GUESS_GROUPS * GROUP * MOST_UNITS <= 1ull << 32, "all units of all tokens");
-template <class type>
-__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale &s, int groups, float low, float width, float unit) {
+template <bool counts, class type>
+__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale &s, const wide_quest &quest, int groups, float low, float width,
+                                                float unit) {
     quick &q = k.q;
     const float scale = fminf(__fdividef(1.0f, width), FLT_MAX);
     uint32_t below = 0;
@@ -145,9 +153,9 @@ __device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale 
     const auto spread = [&](int, const float x[LANE_TOKENS]) {
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            const float power = x[j] > MINUS_INF ? one_fma(x[j], s.by.c, -(float)s.exponent) : MINUS_INF; /* so is NaN */
-            const uint32_t units = (uint32_t)fminf(exp2f(power) * unit + 0.5f, MOST_UNITS - 1);
-            const bool here = x[j] > low;
+            const bool meant = x[j] >= quest.floor, here = x[j] > low; /* NaN is not */
+            const float power = meant ? one_fma(x[j], s.by.c, -(float)s.exponent) : MINUS_INF;
+            const uint32_t units = counts ? meant : (uint32_t)fminf(exp2f(power) * unit + 0.5f, MOST_UNITS - 1);
             below += here ? 0 : units;
             atomicAdd(q.guess + (int)fminf((fmaxf(x[j], low) - low) * scale, GUESS_BINS - 1), here ? units : 0);
         }
@@ -166,31 +174,38 @@ __device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale 
     return (uint32_t)fast_sum(below, q.space[3]); /* a barrier, too */
 }
 
-/* Where the threshold of `target` out of `mass` tickets probably lies, by one of eight of the row's groups. What lies below it is looked at:
- * of that no token weighs more than one at the threshold, so how many of them are missed or met by chance is known to be small, whatever
- * is above. Tokens are spread over bins of values, and the bin that matters once more if it has very many. */
-template <class type>
-__device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, uint64_t target, uint64_t mass, wide_guessed *guess) {
-    enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3, WANTED = 1 << 21, AROUND = 3 };
+/* Where the threshold probably lies, by one of eight of the row's groups. What lies below it is looked at: of that no token weighs more than
+ * one at the threshold, so how many of them are missed or met by chance is known to be small, whatever is above. Tokens are spread over
+ * bins of values, and the bin that matters once more if it has very many. */
+template <bool counts, class type>
+static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, wide_guessed *guess) {
+    __builtin_assume(__isShared(shared_k));
+    work<type> &k = *shared_k;
+    enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3, WANTED = 1 << 21, AROUND = 3, LONELY = 64 };
     quick &q = k.q;
     const int groups = max(16, min((int)GUESS_GROUPS, k.groups / 8));
-    float low = s.best - s.by.drop * 0.5f, high = s.best; /* what is 30 powers of two below the best weighs nothing in a guess */
+    const float part = (float)groups / (float)k.groups;
+    /* What is 30 powers of two below the best weighs nothing in a guess; and tokens are counted as far down as groups tell. */
+    const float deep = counts ? fmaxf(3.0f * (s.best - float_of_order(q.least)), s.by.drop * 0.25f) : s.by.drop * 0.5f;
+    float low = s.best - deep, high = s.best;
     /* The tickets below the threshold, which are WANTED units in the groups that are looked at; a weight of 2^exponent is 2^41.5 tickets. */
-    const float under = fmaxf((float)(mass - target), 1.0f);
-    const float unit = fminf(__fdividef(WANTED * 0x1.6ap41f, under) * ((float)k.groups / (float)groups), 0x1p60f);
+    const float under = fmaxf((float)(quest.all - quest.target), 1.0f);
+    const float unit = fminf(__fdividef(WANTED * 0x1.6ap41f, under * part), 0x1p60f);
     for (int round = 0;; ++round) {
         const float width = (high - low) * (1.0f / GUESS_BINS);
-        uint32_t before = wide_spread(k, s, groups, low, width, unit), own[OWN], of_thread = 0;
-        uint64_t unused;
+        uint32_t before = wide_spread<counts>(k, s, quest, groups, low, width, unit), own[OWN], of_thread = 0, wanted = WANTED;
+        uint64_t inside;
         if (threadIdx.x == 0) q.group = -1;
 #pragma unroll
         for (int i = 0; i < OWN; ++i) of_thread += own[i] = q.guess[(int)threadIdx.x * OWN + i];
-        before += (uint32_t)fast_before(of_thread, q.space[5], &unused);
+        const uint32_t below = (uint32_t)fast_before(of_thread, q.space[5], &inside);
+        if (counts) wanted = (uint32_t)fmaxf((float)(before + (uint32_t)inside) - (float)quest.target * part, 1.0f);
+        before += below;
 #pragma unroll
         for (int i = 0; i < OWN; ++i) {
-            if (before < WANTED && before + own[i] >= WANTED) {
+            if (before < wanted && before + own[i] >= wanted) {
                 q.group = (int)threadIdx.x * OWN + i;
-                q.rest = WANTED - before;
+                q.rest = wanted - before;
             }
             before += own[i];
         }
@@ -204,9 +219,10 @@ __device__ __forceinline__ bool wide_guess(work<type> &k, const fast_scale &s, u
 #pragma unroll
         for (int i = -AROUND; i <= AROUND; ++i) of_bins += (float)q.guess[max(0, min(bin + i, GUESS_BINS - 1))];
         const float each = exp2f(guess->middle * s.by.c - (float)s.exponent + (float)(WEIGHT_BITS + TICKET_BITS) + 0.5f);
-        const float tokens = of_bins * (1.0f / WANTED) * __fdividef(under, each);
+        const float tokens = counts ? __fdividef(of_bins, part) : of_bins * (1.0f / WANTED) * __fdividef(under, each);
         guess->half = fminf(__fdividef(0.4f * LISTED * (2 * AROUND + 1) * width, tokens), 16.0f * width);
         __syncthreads(); /* the bins are used again */
+        if (!counts && tokens < LONELY) return false; /* each of them counts for much: a guess by some of them means little */
         if (guess->half >= ALIKE * width || round == ROUNDS - 1) return true;
         high = fminf(high, low + width * (float)(bin + 2));
         low = low + width * (float)(bin - 1);
@@ -262,8 +278,8 @@ template <int ahead, class type, class function> __device__ __forceinline__ uint
 }
 
 /* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed. Returns the
- * tickets above. */
-template <class type>
+ * tickets above, or how many tokens are. */
+template <bool counts, class type>
 __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window, uint32_t *count) {
     quick &q = k.q;
     uint64_t above = 0;
@@ -274,14 +290,15 @@ __device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
             y[j] = x[j] > window.high ? x[j] : MINUS_INF;
+            above += counts && x[j] > window.high;
             if (x[j] > window.low && !(x[j] > window.high)) inside |= 1u << j;
         }
         const uint64_t sum = wide_sum(w, y);
         if (threadIdx.x % WARP == 0) {
             q.mass[g] = sum;
-            above += sum;
+            above += counts ? 0 : sum;
         }
-        return w.empty ? 0 : inside;
+        return w.empty && !counts ? 0 : inside;
     });
     return fast_sum(above, q.space[6]);
 }
@@ -403,9 +420,9 @@ __device__ __forceinline__ float wide_threshold(quick &q, const candidates &c, u
     return float_of_order(reached ? ~found : least);
 }
 
-/* Loads the listed tokens and adds their tickets to the window's bins. Several are loaded at once, without conditions, so that one
+/* Loads the listed tokens and adds their tickets, or ones, to the window's bins. Several are loaded at once, without conditions, so that one
  * does not wait for the other. */
-template <class type>
+template <bool counts, class type>
 __device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale &s, const wide_window window, uint32_t count) {
     enum { AT_ONCE = 4 };
     quick &q = k.q;
@@ -424,9 +441,9 @@ __device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale 
         }
 #pragma unroll
         for (int n = 0; n < AT_ONCE; ++n) {
-            if (i + n * BLOCK_THREADS < count) q.listed_x[i + n * BLOCK_THREADS] = x[n];
-            else x[n] = MINUS_INF;
-            held[n] = wide_tickets(q, s, (int)(place[n] / GROUP), x[n]);
+            const bool own = i + n * BLOCK_THREADS < count;
+            if (own) q.listed_x[i + n * BLOCK_THREADS] = x[n];
+            held[n] = !own ? 0 : counts ? 1 : wide_tickets(q, s, (int)(place[n] / GROUP), x[n]);
         }
 #pragma unroll
         for (int n = 0; n < AT_ONCE; ++n)
@@ -453,14 +470,14 @@ __device__ __forceinline__ uint32_t wide_threshold_few(quick &q, uint32_t count,
 
 /* Finds the threshold among the listed tokens and adds what stays of them to q.mass; gives the mass of all that stays. False
  * if it is not among them, with where to look instead: NaN if that is not known. */
-template <class type>
+template <bool counts, class type>
 __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, const wide_window window, uint32_t listed, uint64_t above,
                                           uint64_t target, float *threshold, uint64_t *total) {
     quick &q = k.q;
     if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
     if (threadIdx.x == 0) q.count = 0;
     __syncthreads();
-    wide_listed_add(k, s, window, listed);
+    wide_listed_add<counts>(k, s, window, listed);
     __syncthreads();
     int bin;
     uint64_t above_bin, inside;
@@ -480,7 +497,7 @@ __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, co
         const uint32_t slot = atomicAdd(&q.count, 1u);
         if (slot >= BINS) continue;
         q.few_order[slot] = order_of(x);
-        q.few_tickets[slot] = wide_tickets(q, s, (int)(q.listed[i] / GROUP), x);
+        q.few_tickets[slot] = counts ? 1 : wide_tickets(q, s, (int)(q.listed[i] / GROUP), x);
     }
     fast_range(&least, &most, q.space[6]);
     const uint32_t count = q.count;
@@ -499,6 +516,11 @@ __device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, co
         mass_add(q.mass + g, held);
     }
     *threshold = low;
+    if (counts) {
+        __syncthreads();
+        kept = above = 0;
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) kept += q.mass[g];
+    }
     *total = above + fast_sum(kept, q.space[3]);
     return true;
 }
@@ -602,7 +624,7 @@ __device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, 
     wide_weigh(k, s, c->threshold, c->from, c->to);
 }
 
-/* Finds the threshold, and what to draw from. False if there are no sums or they do not reach it; q.mass is then as it was. */
+/* Finds the threshold, and what to draw from. False if there are no sums or they do not reach it. */
 template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, wide_choice *c) {
     enum { FIRST = SUM_BINS / SUM_STEPS };
     quick &q = k.q;
@@ -630,64 +652,98 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
     /* The value's logits, and a bit more: half a value, and 0.05 for what rounding does where values are largest, 2^17. */
     const wide_window window = wide_window_make(middle - 0.6f * one, middle + 0.6f * one);
-    if (!wide_pick(k, s, window, listed, above, target, &c->threshold, &total)) {
-        __syncthreads();
-        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = fast_tickets(s, q.peak[g], __ldcg(k.to.mass + g));
-        __syncthreads();
-        return false;
-    }
+    if (!wide_pick<false>(k, s, window, listed, above, target, &c->threshold, &total)) return false;
     __syncthreads();
     sums_choose(k, s, own, total, c);
     return true;
 }
 
-/* The threshold by windows around a guess. Leaves what every group keeps in q.mass, and gives the sum. */
-template <class type>
-__device__ __forceinline__ bool wide_by_guess(work<type> &k, const fast_scale &s, uint64_t target, float *threshold, uint64_t *total) {
+/* The threshold by windows around a guess. Leaves what every group keeps in q.mass, and gives the sum. Not inlined: top-k and top-p may both
+ * ask. */
+template <bool counts, class type>
+static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, float *threshold, uint64_t *total) {
+    __builtin_assume(__isShared(shared_k));
     enum { TRIES = 3 };
+    work<type> &k = *shared_k;
     wide_guessed guess;
-    if (!wide_guess(k, s, target, k.q.all, &guess)) return false;
+    wide_window window;
+    if (wide_guess<counts>(&k, s, quest, &guess)) {
+        window = wide_around<type>(guess.middle, guess.half, s.best);
+    } else { /* the threshold is among the heaviest few */
+        const wide_quest few = {LISTED / 2, 0, -FLT_MAX};
+        if (counts || !wide_guess<true>(&k, s, few, &guess)) return false;
+        window = wide_window_make(guess.middle, s.best);
+    }
     const bool alike = guess.half < ALIKE * guess.width; /* a list of equals would be too long */
     *threshold = guess.middle;
 #pragma unroll 1
     for (int i = 0; i < TRIES && !alike && *threshold == *threshold; ++i) {
-        const wide_window window = wide_around<type>(*threshold, guess.half, s.best);
         uint32_t listed;
-        const uint64_t above = wide_list(k, s, window, &listed);
-        if (listed > LISTED) { /* the same with a narrower window */
-            guess.half *= __fdividef(0.75f * LISTED, (float)listed);
-            continue;
-        }
-        if (wide_pick(k, s, window, listed, above, target, threshold, total)) return true;
+        const uint64_t above = wide_list<counts>(k, s, window, &listed);
+        if (listed <= LISTED && wide_pick<counts>(k, s, window, listed, above, quest.target, threshold, total)) return true;
+        if (listed > LISTED) guess.half *= __fdividef(0.75f * LISTED, (float)listed); /* the same with a narrower window */
+        window = wide_around<type>(*threshold, guess.half, s.best);
         __syncthreads();
     }
-    const wide_window window = wide_window_make(guess.middle - 8.0f * guess.width, fminf(guess.middle + 8.0f * guess.width, s.best));
-    return wide_by_bins(k, s, window, target, threshold, total);
+    if (counts) return false;
+    window = wide_window_make(guess.middle - 8.0f * guess.width, fminf(guess.middle + 8.0f * guess.width, s.best));
+    return wide_by_bins(k, s, window, quest.target, threshold, total);
 }
 
-/* A row that fast_filtered has given up: its maxima are in shared memory, and for top-p its groups' tickets. Leaves q.token;
- * false if this cannot finish it either. */
+/* Top-k, min-p and top-p one behind the other, as row_cut (cut.h) does. Leaves what every group keeps in q.mass, and gives the sum and the
+ * threshold. */
+template <class type> __device__ __forceinline__ bool wide_cut(work<type> &k, const fast_scale &s, float *threshold, uint64_t *total) {
+    const rules &r = k.rules;
+    const row_params &p = k.params;
+    const float min_p = r.min_p_first || r.min_p_last ? min_p_low(&p, k.min_p_reach, s.best) : -FLT_MAX;
+    float low = r.min_p_first ? min_p : -FLT_MAX;
+    bool known = false; /* q.mass and *total are those of tokens from `low` on */
+    if (r.top_k) {
+        const wide_quest quest = {(uint64_t)p.top_k, 0, -FLT_MAX};
+        if (!wide_by_guess<true>(&k, s, quest, threshold, total)) return false;
+        known = *threshold >= low;
+        if (known) low = *threshold;
+        __syncthreads();
+    }
+    if (r.min_p_first && !known) {
+        *total = wide_kept(k, s, low);
+        known = true;
+    }
+    if (r.top_p) {
+        const uint64_t all = known ? *total : k.q.all;
+        const wide_quest quest = {share_of(p.top_p, r.row_mass ? k.q.all : all), all, low};
+        __syncthreads();
+        if (all >= quest.target) { /* else all that is left stays */
+            if (!wide_by_guess<false>(&k, s, quest, threshold, total)) return false;
+            low = *threshold;
+            known = true;
+        }
+        __syncthreads();
+    }
+    if (r.min_p_last && (min_p > low || !known)) {
+        low = fmaxf(low, min_p);
+        *total = wide_kept(k, s, low);
+    }
+    *threshold = low;
+    return true;
+}
+
+/* A row that fast_filtered has given up: its maxima are in shared memory, and its mass if top-p is a share of it. Leaves q.token; false
+ * if this cannot finish it either. */
 template <class type> static __device__ __noinline__ bool wide_finish(work<type> *shared_k, float best) {
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     const rules &r = k.rules;
     fast_scale s;
     if (!fast_scale_make(k.by, best, &s)) return false;
-    if (r.top_k || r.min_p_last || (r.top_p && r.min_p_first)) return false;
     wide_choice c = {0.0f, 0, k.groups, 0};
-    const uint64_t target = r.top_p ? share_of(k.params.top_p, k.q.all) : 0;
     bool chosen = false;
     if constexpr (type::SUMS)
-        if (r.top_p) chosen = wide_by_sums(k, s, target, &c);
+        if (r.top_p && !r.top_k && !r.min_p_first && !r.min_p_last) chosen = wide_by_sums(k, s, share_of(k.params.top_p, k.q.all), &c);
     if (!chosen) {
         uint64_t total;
         __syncthreads();
-        if (!r.top_p) {
-            c.threshold = min_p_low(&k.params, k.min_p_reach, best);
-            total = wide_kept(k, s, c.threshold);
-        } else if (!wide_by_guess(k, s, target, &c.threshold, &total)) {
-            return false;
-        }
+        if (!wide_cut(k, s, &c.threshold, &total)) return false;
         if (threadIdx.x == 0) k.tell(c.threshold, total, 0);
         c.ticket = mul_high(k.bits, total);
     }

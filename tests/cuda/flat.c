@@ -1,4 +1,4 @@
-/* flat.c - top-p on rows of which many tokens stay: flat ones, which blocks sum up by value (src/cuda/sums.cuh), ones that only look so,
+/* flat.c - top-p on rows of which many tokens stay, alone and behind a large top-k or min-p: flat ones, which blocks sum up by value (src/cuda/sums.cuh), ones that only look so,
  * and ones that are flat in some of their parts only. In batches of several sizes, because these decide how large parts are. */
 #include <math.h>
 
@@ -50,19 +50,25 @@ static void flat_fill(void *given, int member, int members) {
 /* Draws from the rows several times: every share of the mass and temperature meets every kind. */
 static void flat_rounds(match *m, test_random *r) {
     static const float shares[] = {0.9f, 0.02f, 0.5f, 0.99f, 0.9999f, 0x1.fffffep-1f}, temperatures[] = {0.8f, 1.0f, 2.5f, 0.4f};
-    const uint64_t rounds = gpu_quick() ? 2 : 12;
+    static const float least[] = {0.0f, 0.001f, 0.0f, 0.2f, 1e-5f, 0.0f, 0.0f};
+    static const uint32_t flags[] = {0, RAFFLE_TOP_P_JOINT, RAFFLE_MIN_P_LAST};
+    const int32_t most[] = {513, 600, 1000, 5000, (int32_t)(m->vocab / 2), (int32_t)(m->vocab - 1), 0};
+    const uint64_t rounds = gpu_quick() ? 4 : 24;
     for (uint64_t round = 0; round < rounds && !match_hopeless(); ++round) {
         for (int64_t i = 0; i < m->rows; ++i) {
             const uint64_t turn = (uint64_t)i / FLAT_KINDS + round;
             m->control->temperature[i] = temperatures[turn % 4];
-            m->control->top_p[i] = shares[(turn + turn / 4) % 6];
+            m->control->top_p[i] = round % 6 == 3 ? 1.0f : shares[(turn + turn / 4) % 6];
+            m->control->top_k[i] = round % 2 ? most[(turn + turn / 3) % 7] : 0;
+            m->control->min_p[i] = round % 2 ? least[turn % 7] : 0.0f;
             m->control->seed[i] = 77 + (uint64_t)i;
             m->control->position[i] = round;
         }
+        m->flags = round % 2 ? flags[round / 2 % 3] : 0;
         match_run_gpu(m);
         match_run_cpu(m);
         match_check(m, 0, m->rows, "flat");
-        if (round == 0) match_check_oracle(m, m->vocab < 40000 ? 4 : 1, r);
+        if (round < 2) match_check_oracle(m, m->vocab < 40000 ? 4 : 1, r);
     }
 }
 
@@ -85,7 +91,7 @@ static void flat_kinds(match *m, int64_t rows) {
 
 static match *flat_make(int dtype, int64_t vocab, int64_t rows_max) {
     match *m = match_make(dtype, vocab, rows_max);
-    m->has = HAS_TEMPERATURE | HAS_TOP_P | HAS_FLAGS;
+    m->has = HAS_USUAL;
     return m;
 }
 static void flat_batches(int dtype, int64_t vocab, int64_t rows) {
