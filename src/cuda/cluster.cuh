@@ -158,6 +158,15 @@ template <class type> __device__ __forceinline__ uint32_t part_bytes(const write
     return (uint32_t)(min(p.count * GROUP, (int)a.vocab - p.first * GROUP) * type::BYTES);
 }
 
+/* Asks for a warp's logits, by its first lane. False if there is nothing to ask for. What stands in front of the copy counts (dev/cuda). */
+template <class type> __device__ __forceinline__ bool part_ask(const write_args &a, const cluster_part &p, int row, uint64_t *landed) {
+    const int64_t from = a.row_index ? a.row_index[row] : row;
+    const char *logits = a.logits + from * a.row_stride * type::BYTES + p.first * (int64_t)GROUP * type::BYTES;
+    if (!a.readable || !p.count || (a.row_index && (from < 0 || from >= a.data_rows))) return false;
+    copy_ask(part_raw<type>(p), logits, part_bytes<type>(a, p), landed);
+    return true;
+}
+
 /* The rest of a unit that the row does not fill: tokens without a weight. */
 template <class type> __device__ __forceinline__ void part_fill(const write_args &a, const cluster_part &p) {
     const uint32_t all = part_units(p) * (UNIT * GROUP * type::BYTES);
@@ -609,17 +618,12 @@ __global__ void __launch_bounds__(CLUSTER_THREADS) cluster_kernel(const __grid_c
         barrier_make(&s.landed[warp]);
         barriers_made();
         previous_wait();
-        const int64_t from = a.row_index ? a.row_index[row] : row;
-        const char *logits = a.logits + from * a.row_stride * type::BYTES;
-        asked = a.readable && p.count && (!a.row_index || (from >= 0 && from < a.data_rows));
-        logits += p.first * (int64_t)GROUP * type::BYTES;
-        if (asked) copy_ask(part_raw<type>(p), logits, part_bytes<type>(a, p), &s.landed[warp]);
+        asked = part_ask<type>(a, p, row, &s.landed[warp]);
     }
-    asked = __shfl_sync(ALL_LANES, asked, 0);
     cluster_arrive(); /* this warp's barriers are made */
     previous_wait();
     if (last_warp() && lane == 0) row_prepare<type>(a, row, &s.row);
-    if (asked) {
+    if (__shfl_sync(ALL_LANES, asked, 0)) {
         part_fill<type>(a, p);
         __syncwarp();
         barrier_wait(&s.landed[warp]);

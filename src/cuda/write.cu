@@ -82,43 +82,52 @@ cudaError_t write_prepare(const raffle_plan_desc *desc) {
     return code;
 }
 
-/* How a row is spread: blocks of a cluster, warps of a block without its head, units of a warp. */
-struct cluster_shape {
-    int blocks, warps, per;
-};
-
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t parts_of(int64_t all, int64_t each) { return (all + each - 1) / each; }
 
-/* Found by trying (dev/cuda). Where there is little to do, a unit a warp, and blocks of four warps if a row has no more than
- * that for each. Else two units a warp: blocks of four warps again, of which a multiprocessor holds six. False if a row does not fit. */
-static bool cluster_choose(const write_args *a, int processors, int most, cluster_shape *c) {
-    enum { LITTLE = 16 /* units a multiprocessor */, FEW_WARPS = 4 };
-    const int64_t units = parts_of(a->groups, UNIT), wanted = a->rows * units <= (int64_t)processors * LITTLE ? 1 : 2;
-    const int64_t blocks = least(most, parts_of(units, FEW_WARPS * wanted)), of_block = parts_of(units, blocks);
+/* A launch with a cluster for each row. */
+struct cluster_launch {
+    cudaLaunchAttribute attribute[2];
+    cudaLaunchConfig_t config;
+    int per; /* units of a warp */
+};
+
+/* Blocks of four warps with `wanted` units each, or as many blocks as there may be, and more warps. False if a row does not fit. */
+static bool cluster_make(cluster_launch *l, const write_args &a, int64_t wanted, const device_facts &gpu, cudaStream_t stream) {
+    enum { FEW_WARPS = 4 };
+    const int64_t units = parts_of(a.groups, UNIT), most = gpu.major == 9 ? CLUSTER_MOST : CLUSTER_USUAL;
+    const int64_t of_block = parts_of(units, least(most, parts_of(units, FEW_WARPS * wanted)));
     const int64_t per = of_block <= CLUSTER_WARPS * wanted ? wanted : parts_of(of_block, CLUSTER_WARPS);
-    c->blocks = (int)blocks;
-    c->warps = (int)parts_of(of_block, per);
-    c->per = (int)per;
-    return per * UNIT <= WARP && cluster_memory(c->warps, per) <= CLUSTER_SHARED;
+    const int64_t warps = parts_of(of_block, per), blocks = parts_of(units, warps * per);
+    const size_t needed = cluster_memory(warps, per), spread = shared_spread(gpu, a.rows * blocks / gpu.processors + 2);
+    l->attribute[0].id = cudaLaunchAttributeClusterDimension;
+    l->attribute[0].val.clusterDim.x = (unsigned)blocks;
+    l->attribute[0].val.clusterDim.y = l->attribute[0].val.clusterDim.z = 1;
+    l->attribute[1] = launch_early(); /* cluster_kernel calls previous_wait */
+    l->config = cudaLaunchConfig_t();
+    l->config.gridDim = dim3((unsigned)(a.rows * blocks));
+    l->config.blockDim = dim3((unsigned)((warps + 1) * WARP)); /* and the head */
+    l->config.dynamicSmemBytes = needed > spread ? needed : spread;
+    l->config.stream = stream;
+    l->config.attrs = l->attribute;
+    l->config.numAttrs = gpu.early ? 2 : 1;
+    l->per = (int)per;
+    return per * UNIT <= WARP && needed <= CLUSTER_SHARED;
 }
 
-static cudaError_t cluster_launch(cluster_function kernel, write_args *a, const cluster_shape &c, const device_facts &gpu,
-                                  cudaStream_t stream) {
-    const size_t needed = cluster_memory(c.warps, c.per), spread = shared_spread(gpu, a->rows * c.blocks / gpu.processors + 2);
-    cudaLaunchAttribute attribute[2];
-    attribute[0].id = cudaLaunchAttributeClusterDimension;
-    attribute[0].val.clusterDim.x = (unsigned)c.blocks;
-    attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
-    attribute[1] = launch_early(); /* cluster_kernel calls previous_wait */
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(a->rows * c.blocks));
-    config.blockDim = dim3((unsigned)((c.warps + 1) * WARP));
-    config.dynamicSmemBytes = needed > spread ? needed : spread;
-    config.stream = stream;
-    config.attrs = attribute;
-    config.numAttrs = gpu.early ? 2 : 1;
-    return cudaLaunchKernelEx(&config, kernel, *a, c.per);
+/* Whether the GPU holds all clusters of a launch at once. */
+static bool cluster_held(cluster_launch *l, cluster_function kernel, int64_t rows) {
+    cudaLaunchConfig_t config = l->config;
+    int count = 0;
+    config.numAttrs = 1; /* how early it may start is no matter */
+    if (rows > 1 && cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) cudaGetLastError();
+    return rows == 1 || count >= rows;
+}
+
+/* Found by trying (dev/cuda): a unit a warp if the GPU holds all rows at once then; else two, in blocks of four warps again, of
+ * which a multiprocessor holds six. */
+static bool cluster_choose(cluster_launch *l, cluster_function kernel, const write_args &a, const device_facts &gpu, cudaStream_t stream) {
+    return (cluster_make(l, a, 1, gpu, stream) && cluster_held(l, kernel, a.rows)) || cluster_make(l, a, 2, gpu, stream);
 }
 
 /* ---- the call -------------------------------------------------------------------------------------------------- */
@@ -154,9 +163,9 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     const device_facts &gpu = facts_of(plan);
     cudaError_t code;
     const bool simple = a.data && a.form != FORM_LOGIT && !a.filters && !a.kept && !a.list && !a.count;
-    cluster_shape shape;
-    if (gpu.clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST && cluster_choose(&a, gpu.processors, gpu.major == 9 ? CLUSTER_MOST : CLUSTER_USUAL, &shape)) {
-        code = cluster_launch(k.cluster, &a, shape, gpu, call->launch.stream);
+    cluster_launch once;
+    if (gpu.clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST && cluster_choose(&once, k.cluster, a, gpu, call->launch.stream)) {
+        code = cudaLaunchKernelEx(&once.config, k.cluster, a, once.per);
         return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     }
     code = launch(k.records, grid_of(a, gpu.processors), a, gpu, call->launch.stream);

@@ -31,6 +31,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, std::fu
 cudaError_t function_attributes(cudaFuncAttributes *attributes, const void *kernel);
 extern std::atomic<bool> previous_waited; /* by a thread of the grid that runs */
 cudaError_t function_allow(const void *kernel, cudaFuncAttribute what, int value);
+int clusters_held();
 
 template <class... types> cudaError_t launch_with(const cudaLaunchConfig_t &config, void (*kernel)(types...), types... given) {
     return launch(config, (const void *)kernel, [=] { kernel(given...); });
@@ -54,6 +55,12 @@ template <class... types>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(types...),
                                              typename emulate::same<types>::as... given) {
     return emulate::launch_with<types...>(*config, kernel, given...);
+}
+
+template <class... types>
+static inline cudaError_t cudaOccupancyMaxActiveClusters(int *count, void (*)(types...), const cudaLaunchConfig_t *) {
+    *count = emulate::clusters_held();
+    return cudaSuccess;
 }
 
 template <class... types> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*kernel)(types...)) {
