@@ -1,13 +1,19 @@
-/* row_flat.h - top-p over flat rows, whose nucleus is far too large for a list. A sketch of the row guesses the threshold, one
- * more reading weighs exactly what is above the guess, and a list of the few tokens from there to where the threshold must be,
- * on the one side or the other, shows which it is. A wrong guess costs time and nothing else. And the other end: rows of which a
- * mask leaves so few tokens that all fit into a list. Part of row_kernels.h; `kind` is a compile-time constant everywhere. */
+/* row_flat.h - top-p over flat rows, whose nucleus is far too large for a list. A sketch of the row guesses the threshold, a
+ * reading weighs exactly what is above the guess (and for top-p alone the whole row: row_estimate.h), and a list of the few tokens
+ * from there to where the threshold must be, on the one side or the other, shows which it is. A wrong guess costs time and nothing
+ * else. And the other end: rows of which a mask leaves so few tokens that all fit into a list. Part of row_kernels.h; `kind` is a
+ * compile-time constant everywhere. */
 
 /* Rows of at least FLAT_VOCAB tokens, of which FLAT_LEAST or more must stay, whatever they are; 1 of SKETCH_OF is looked at. */
 enum { FLAT_VOCAB = 8192, FLAT_LEAST = 32, SKETCH_OF = 32 };
 
 /* A sketch of a row is in the list's memory: logits in list_x, weights in the row's units in list_t, as floats. */
 RAFFLE_FN float *sketch_weights(const cpu_scratch *s) { return (float *)s->list_t; }
+
+/* A ticket in weights of a sketch of so many tokens. */
+static double sketch_unit(const work *k, int64_t count) {
+    return (double)count / ((double)k->row->params.vocab * (double)(1 << TICKET_BITS));
+}
 
 /* Weighs what was read and returns the sum. */
 static float sketch_weigh(const work *k, const ref *f, int64_t count) {
@@ -39,9 +45,6 @@ static float sketch_above(const work *k, int64_t count, float value) {
     return v_total(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
 }
 
-/* Two values and the weight of the sketch's tokens above each. */
-typedef struct span { float low, high, above_low, above_high; } span;
-
 /* Moves the ends of a span, which has `wanted` between them, to each other until what is above the lower end is at most `slack`
  * more than wanted. By straight lines between the ends; an end that stays counts half each time. */
 static void span_narrow(const work *k, int64_t count, span *s, float wanted, float slack) {
@@ -65,9 +68,10 @@ static void span_narrow(const work *k, int64_t count, span *s, float wanted, flo
 }
 
 /* Moves one end of `guess`, whose other end `at` has `tickets` above it, to where the sketch says that a quest's threshold is
- * passed for sure, nearly; 0 if the sketch does not reach so far. `unit`: a ticket in weights of the sketch. */
-static int guess_side(const work *k, const ref *f, int64_t count, quest q, uint64_t tickets, double unit, const span *all,
-                      span *guess) {
+ * passed for sure, nearly; 0 if the sketch does not reach so far. */
+static int guess_side(const work *k, const ref *f, const sketched *sketch, quest q, uint64_t tickets, span *guess) {
+    const span *const all = &sketch->all;
+    const double unit = sketch_unit(k, sketch->count);
     const float at = guess->low, above = guess->above_low;
     const int under = tickets < q.target;
     const double one = (double)v_first(v_weight(v_set(at), f, 0));
@@ -78,7 +82,7 @@ static int guess_side(const work *k, const ref *f, int64_t count, quest q, uint6
     if (!(wanted > 0.0f && wanted < all->above_low)) return 0;
     if (under) s.low = all->low, s.high = at, s.above_low = all->above_low, s.above_high = above;
     const float slack = 0.25f * (float)chance;
-    span_narrow(k, count, &s, wanted, slack);
+    span_narrow(k, sketch->count, &s, wanted, slack);
     guess->low = under ? s.low : at;
     guess->high = under ? at : s.above_low - wanted <= slack ? s.low : s.high; /* the latter beyond many equal ones */
     return guess->low < guess->high;
@@ -93,27 +97,44 @@ static int row_sparse(const cpu_scratch *s, const cpu_row *row) {
     return allowed <= room;
 }
 
-/* Whether (low, high] probably holds the threshold of a quest. If so, one end is the guess, and the tickets above it are kept for
- * the list that comes next. No token weighs more than 2^32, so a quest for many times as much is one for many tokens. */
-RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high, int kind) {
-    const int64_t vocab = k->row->params.vocab;
-    if (kind & READ_PROBS) return 0;
-    if (kind & READ_ALLOW && row_sparse(k->scratch, k->row)) return *low = MINUS_INF, *high = PLUS_INF, 1;
-    if (!q.in_tickets || vocab < FLAT_VOCAB || w->row.kind != REF_PLAIN || q.target >> (32 + TICKET_BITS) < FLAT_LEAST) return 0;
-    const int64_t count = sketch_read(k, SKETCH_OF, kind) / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES); /* as they are weighed */
-    const float sum = sketch_weigh(k, &w->row, count), wanted = (float)((double)q.target / (double)mass * (double)sum);
-    const float least = least_of(k->scratch->list_x, count);
+/* Makes a sketch and guesses where `share` of the row's mass is above: of the sketch's, or if `mass` is not 0, all but the rest of
+ * that mass, which is below where no single token weighs much. 0: it cannot say. */
+RAFFLE_FN int sketch_guess(const work *k, const weighing *w, double share, double mass, sketched *s, int kind) {
+    s->count = sketch_read(k, SKETCH_OF, kind) / (V_CHAINS * V_LANES) * (V_CHAINS * V_LANES); /* as they are weighed */
+    const float sum = sketch_weigh(k, &w->row, s->count), least = least_of(k->scratch->list_x, s->count);
+    const float rest = mass > 0.0 ? (float)((1.0 - share) * mass * sketch_unit(k, s->count)) : (float)((1.0 - share) * (double)sum);
     const span all = {least > w->row.low ? least : w->row.low, w->best, sum, 0.0f};
-    span guess = all;
-    if (!(wanted > 0.0f && wanted < sum)) return 0;
-    span_narrow(k, count, &guess, wanted, 0x1p-11f * sum);
-    const float at = guess.low;
-    const uint64_t tickets = k->loops->weigh_kept(k, w, cut_above(at));
-    if (!guess_side(k, &w->row, count, q, tickets, (double)sum / (double)mass, &all, &guess)) return 0;
+    s->all = s->guess = all;
+    if (!(rest > 0.0f && rest < sum)) return 0;
+    span_narrow(k, s->count, &s->guess, sum - rest, 0x1p-11f * sum);
+    return 1;
+}
+
+/* Keeps the tickets above the sketch's guess for the list that comes next. */
+static void sketch_keep(const work *k, const sketched *s, uint64_t tickets) {
     k->state->told = 1;
-    k->state->at = at;
+    k->state->at = s->guess.low;
     k->state->tickets = tickets;
+    k->state->sketch = *s;
+}
+
+/* Whether (low, high] probably holds the threshold of a quest. If so, one end is a sketch's guess, and the tickets above it are
+ * kept for the list that comes next. No token weighs more than 2^32, so a quest for many times as much is one for many tokens. */
+RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high, int kind) {
+    row_state *const state = k->state;
+    if (kind & READ_PROBS) return 0;
+    if (state->settled) return *low = state->list.low, *high = state->list.high, 1;
+    if (kind & READ_ALLOW && row_sparse(k->scratch, k->row)) return state_clear(state), *low = MINUS_INF, *high = PLUS_INF, 1;
+    if (!state->told) {
+        sketched s;
+        if (!q.in_tickets || k->row->params.vocab < FLAT_VOCAB || w->row.kind != REF_PLAIN ||
+            q.target >> (32 + TICKET_BITS) < FLAT_LEAST || !sketch_guess(k, w, (double)q.target / (double)mass, 0.0, &s, kind))
+            return 0;
+        sketch_keep(k, &s, k->loops->weigh_kept(k, w, cut_above(s.guess.low)));
+    }
+    span guess = state->sketch.guess;
+    state->told = guess_side(k, &w->row, &state->sketch, q, state->tickets, &guess);
     *low = guess.low;
     *high = guess.high;
-    return 1;
+    return state->told;
 }

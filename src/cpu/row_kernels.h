@@ -209,6 +209,7 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     const cpu_scratch s = *k->scratch;
     listing l = {low, high, PLUS_INF, MINUS_INF, 0, s.list_max - GROUP - V_LANES, 0, 0, 0, 0};
     const int told = !(kind & READ_PROBS) && k->state->told, within = told && low == k->state->at;
+    if (k->state->settled && low == k->state->list.low && high == k->state->list.high) return k->state->list;
     state_clear(k->state);
     if (told) row_band(&row, &s, &l, kind);
     else if (high < PLUS_INF) row_split(k, w, &l, kind);
@@ -286,6 +287,8 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
 
 #include "row_flat.h"
 
+#include "row_estimate.h"
+
 #include "row_more.h"
 
 /* ---- one set of loops per kind ------------------------------------------------------------------- */
@@ -293,6 +296,7 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
 #define DEFINE_LOOPS(name, kind)                                                                                       \
     static float name##_scan(const work *k, int *nan) { return row_scan(k, nan, kind); }                                   \
     static float name##_scan_weigh(const work *k, scale s, int *nan) { return row_scan_weigh(k, s, nan, NULL, kind); } \
+    static float name##_scan_estimate(const work *k, scale s, int *nan) { return row_scan_estimate(k, s, nan, kind); }  \
     static int name##_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {     \
         return row_guessed(k, w, q, mass, low, high, kind);                                                            \
     }                                                                                                                  \
@@ -300,12 +304,12 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
         return row_list(k, w, low, high, kind);                                                                        \
     }                                                                                                                  \
     static listing name##_sketch(const work *k, const weighing *w) { return row_sketch(k, w, kind); }                  \
-    static uint64_t name##_weigh(const work *k, const weighing *w) { return row_weigh(k, w, kind); }                   \
+    static uint64_t name##_weigh(const work *k, const weighing *w) { return row_mass(k, w, kind); }                    \
     static uint64_t name##_weigh_kept(const work *k, const weighing *w, cut c) {                                       \
         return row_weigh_kept(k, w, c, kind);                                                                          \
     }                                                                                                                  \
-    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_list, name##_sketch, name##_guessed,       \
-                               name##_weigh, name##_weigh_kept,                                                        \
+    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_scan_estimate, name##_list, name##_sketch, \
+                               name##_guessed, name##_weigh, name##_weigh_kept,                                        \
                                peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, \
                                row_least, row_most, row_count, row_moments, row_surprise, row_radius, row_cap};
 DEFINE_LOOPS(plain_f32, READ_F32)
@@ -356,7 +360,7 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
                temperature, c, mass)
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
-static const loops patched = {READ_F32, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh_kept,
+static const loops patched = {READ_F32, NULL, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh_kept,
                               patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
                               patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
                               patched_cap};

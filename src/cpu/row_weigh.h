@@ -374,6 +374,16 @@ RAFFLE_FN void groups_top(const cpu_row *row, const cpu_scratch *s, int64_t firs
     }
 }
 
+/* Which of a block's sums of weights are sums, as bits: neither infinite nor NaN. */
+RAFFLE_FN uint32_t sizes_finite(const float *size) {
+    uint32_t finite = 0;
+    for (int q = 0; q < BLOCK; q += V_LANES) {
+        vf x = v_load_f32(size + q);
+        finite |= v_bits(v_and(v_ge(x, v_set(0.0f)), v_gt(v_set(0x1p41f), x))) << q;
+    }
+    return finite;
+}
+
 /* Weighs the groups first .. end-1 of a block and reads the groups of the next one, or where there is none, of this.
  * With `to`, nothing is written before it is known how the group must be weighed: its logits may be there. */
 RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t end, vm *numbers, float *to, int kind) {
@@ -401,12 +411,7 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
         sum_store(s.low + g, s.size + g, sum);
         v_store_peaks(s.peak + next + (g - first), top[0], top[1], top[2], top[3]);
     }
-    uint32_t finite = 0;
-    for (int q = 0; q < BLOCK; q += V_LANES) {
-        vf size = v_load_f32(s.size + first + q);
-        finite |= v_bits(v_and(v_ge(size, v_set(0.0f)), v_gt(v_set(0x1p41f), size))) << q;
-    }
-    uint32_t every = (2u << (end - first - 1)) - 1;
+    const uint32_t finite = sizes_finite(s.size + first), every = (2u << (end - first - 1)) - 1;
     if (open & ~finite & every) k->state->open = 0; /* where one -inf is, there are more */
     for (uint32_t again = ~(finite & f.plain) & every; again; again &= again - 1)
         group_weigh(k, scale, first + __builtin_ctz(again), numbers, to, kind);
@@ -424,7 +429,9 @@ RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, 
     vf best = v_set(MINUS_INF);
     k->state->open = V_OPEN && (const char *)to != row->logits; /* no second look at what is gone */
     groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, kind);
+    if (!to) v_flush(1); /* weights that small are no part of any sum */
     for (int64_t g = 0; g < whole; g += BLOCK) block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, to, kind);
+    if (!to) v_flush(0);
     for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, to, kind); /* the last, if not whole */
     peaks_pad(s);
     for (int64_t g = 0; g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
@@ -433,16 +440,18 @@ RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, 
     return v_peak(best);
 }
 
+/* The tickets of a group's weights in low[] and size[], in a row with a plain reference. */
+RAFFLE_FN uint64_t group_weighed(const cpu_scratch *s, int64_t g, const weighing *w) {
+    const uint32_t below = (uint32_t)w->row.exponent - (uint32_t)s->exponent[g];
+    return sum_resolve(s->low[g], s->size[g]) << TICKET_BITS >> (below < 63 ? below : 63);
+}
+
 /* Makes tickets of the weights that row_scan_weigh left and returns their sum. */
 static uint64_t weights_to_tickets(const cpu_scratch *scratch, const weighing *w) {
     const cpu_scratch s = *scratch;
     uint64_t total = 0;
     if (w->row.kind == REF_PLAIN) { /* then all groups are, or hold no tickets, and their exponents are at hand */
-        for (int64_t g = 0; g < s.groups; ++g) {
-            uint32_t below = (uint32_t)w->row.exponent - (uint32_t)s.exponent[g];
-            s.mass[g] = sum_resolve(s.low[g], s.size[g]) << TICKET_BITS >> (below < 63 ? below : 63);
-            total += s.mass[g];
-        }
+        for (int64_t g = 0; g < s.groups; ++g) total += s.mass[g] = group_weighed(&s, g, w);
         return total;
     }
     for (int64_t g = 0; g < s.groups; ++g) {
@@ -532,5 +541,91 @@ RAFFLE_FN uint64_t row_weigh_kept(const work *k, const weighing *w, cut c, int k
     memset(s->mass, 0, (size_t)s->groups * sizeof *s->mass);
     for (int64_t g = next_group(s, 0, c.low); g < s->groups; g = next_group(s, g + 1, c.low))
         total += s->mass[g] = group_kept(row, s, w, g, c, kind);
+    return total;
+}
+
+/* ---- weigh: a row and what is above a value --------------------------------------------------------- */
+
+/* The sums of a group's weights, and of those of its tokens above a value, which count without their last bits. As for vsum. */
+typedef struct vsums { vu low, above_low; vf size, above_size; } vsums;
+
+/* The sums of a whole group of a block. `right`: the bits; `open`: see weigh_blocks.h. */
+RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, int q, float at, uint32_t right, int open, int kind) {
+    enum { STEP = V_CHAINS < 4 ? V_CHAINS : 4 }; /* there are not many masks */
+    vsums s = {v_set_u(0), v_set_u(0), v_set(0.0f), v_set(0.0f)};
+    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += STEP * V_LANES) {
+        vf x[STEP];
+        vm above[STEP];
+        for (int n = 0; n < STEP; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
+        for (int n = 0; n < STEP; ++n) above[n] = v_gt(x[n], v_set(at));
+        if (open) v_weights_open(x, STEP, f, q);
+        else v_weights_block(x, STEP, f, q);
+        for (int n = 0; n < STEP; ++n) {
+            const vu weight = v_round(x[n]);
+            s.low = v_add_u(s.low, weight);
+            s.size = v_add(s.size, x[n]);
+            s.above_low = v_add_u(s.above_low, v_where(above[n], v_shift(weight, right)));
+            s.above_size = v_add_where(above[n], s.above_size, x[n]);
+        }
+    }
+    return s;
+}
+
+/* Weighs a group that is not like the others, as row_weigh_above does. Compiled once for all kinds. */
+static void group_weigh_above(const work *k, const weighing *w, int64_t g, float at) {
+    const cpu_scratch *s = k->scratch;
+    vm numbers = v_every();
+    group_weigh(k, w->scale, g, &numbers, NULL, k->kind);
+    s->mass[g] = s->peak[g] > at ? group_kept(k->row, s, w, g, cut_above(at), k->kind) : 0;
+}
+
+/* Weighs a row whose maxima are known and whose reference is plain: returns its mass, and leaves the tickets of what is above `at`
+ * in mass[] and their sum in *tickets. */
+RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, uint64_t *tickets, int kind) {
+    const cpu_row row = *k->row;
+    const cpu_scratch s = *k->scratch;
+    const int64_t whole = row.params.vocab / GROUP;
+    uint64_t total = 0, above = 0;
+    uint32_t open = V_OPEN && !(kind & READ_ALLOW); /* 1: v_weights_open has met nothing that it cannot weigh */
+    for (int64_t first = 0; first < s.groups; first += BLOCK) {
+        const int64_t end = first + BLOCK < s.groups ? first + BLOCK : s.groups, full = end < whole ? end : whole;
+        uint32_t low[BLOCK], left[BLOCK], right[BLOCK];
+        float size[BLOCK];
+        vsums a[BLOCK];
+        block_refs f;
+        block_refs_make(&f, w->scale, s.peak + first, s.exponent + first);
+        for (int q = 0; q < BLOCK; ++q) {
+            const uint32_t below = (uint32_t)w->row.exponent - (uint32_t)s.exponent[first + q];
+            left[q] = below < TICKET_BITS ? TICKET_BITS - below : 0;
+            right[q] = below > TICKET_BITS ? below - TICKET_BITS : 0;
+        }
+        v_flush(1); /* weights that small are no part of any sum */
+        for (int q = 0; q < BLOCK; ++q) {
+            if (first + q >= full || !(f.plain >> q & 1)) memset(&a[q], 0, sizeof a[q]);
+            else if (open & f.open >> q) a[q] = block_sums(&row, first + q, &f, q, at, right[q], V_OPEN, kind);
+            else a[q] = block_sums(&row, first + q, &f, q, at, right[q], 0, kind);
+        }
+        v_flush(0);
+        for (int q = 0; q < BLOCK; q += 4) {
+            const vsums *const t = a + q;
+            v_store_totals_u(s.low + first + q, t[0].low, t[1].low, t[2].low, t[3].low);
+            v_store_totals(s.size + first + q, t[0].size, t[1].size, t[2].size, t[3].size);
+            v_store_totals_u(low + q, t[0].above_low, t[1].above_low, t[2].above_low, t[3].above_low);
+            v_store_totals(size + q, t[0].above_size, t[1].above_size, t[2].above_size, t[3].above_size);
+        }
+        const uint32_t usual = f.plain & sizes_finite(s.size + first), every = full > first ? (2u << (full - first - 1)) - 1 : 0;
+        if (f.plain & ~usual & every) open = 0; /* where one -inf is, there are more */
+        for (int64_t g = first; g < end; ++g) {
+            const int q = (int)(g - first);
+            if (g < whole && usual >> q & 1) {
+                s.mass[g] = right[q] < 32 ? sum_resolve(low[q], size[q] / (float)(1ull << right[q])) << left[q] : 0;
+            } else {
+                group_weigh_above(k, w, g, at);
+            }
+            above += s.mass[g];
+            total += group_weighed(&s, g, w);
+        }
+    }
+    *tickets = above;
     return total;
 }

@@ -9,8 +9,10 @@
 #include <limits.h>
 
 #include "cut_types.h"
+#include "estimate.h"
 #include "weigh_blocks.h"
 #include "probability.h"
+#include "share.h"
 #include "spread.h"
 
 /* A row on its way through the stages. */
@@ -28,6 +30,7 @@ typedef struct loops {
     int kind;
     float (*scan)(const work *, int *nan);
     float (*scan_weigh)(const work *, scale, int *nan);
+    float (*scan_estimate)(const work *, scale, int *nan);
     listing (*list)(const work *, const weighing *, float low, float high);
     listing (*sketch)(const work *, const weighing *);
     int (*guessed)(const work *, const weighing *, quest, uint64_t mass, float *low, float *high);
@@ -271,15 +274,26 @@ static float peak_bound(const work *k, int64_t count, float best) {
 
 /* ---- what the scratch holds ------------------------------------------------------------------------- */
 
+/* Two values and the weight of a sketch's tokens above each (row_flat.h). */
+typedef struct span { float low, high, above_low, above_high; } span;
+
+/* A sketch of `count` tokens that is in the list's memory: from its least to the row's largest logit, and the same from where it
+ * guesses a threshold. */
+typedef struct sketched {
+    int64_t count;
+    span all, guess;
+} sketched;
+
 /* What later stages need not do again.
  * The list that is still in the scratch: if it has an upper end, mass[] holds the tickets above, so for a cut between
  * its ends every group is weighed already but for its listed tokens.
- * Or the weights of the whole row, which the first reading left in low[] and size[].
- * Either was weighed with the scale c, c_low.
+ * Or the weights of the whole row, which the first reading left in low[] and size[]; or only an estimate of their sum.
+ * Each was weighed with the scale c, c_low.
  * Or the tickets above one value in mass[], for the list that is made next and ends there (row_flat.h). */
 typedef struct row_state {
     listing list; /* not complete: there is none */
     int weighed;  /* whether low[] and size[] hold weights */
+    int settled;  /* whether the list is where top-p's threshold is */
     float c, c_low;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
     int fine;      /* whether part[] holds the largest logits of parts */
@@ -287,11 +301,15 @@ typedef struct row_state {
     int told;      /* whether mass[] holds the tickets above `at`, together: */
     float at;
     uint64_t tickets;
+    sketched sketch; /* where `told`: the sketch that says so, until a list is made */
+    int estimated; /* whether `sum` is that of the row's estimates by `estimator`; or 0: the row is flat */
+    estimator estimator;
+    double sum;
 } row_state;
 
 enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if top-k is to list tokens */
 
-static void state_clear(row_state *state) { state->list.complete = state->weighed = state->told = 0; }
+static void state_clear(row_state *state) { state->list.complete = state->weighed = state->told = state->settled = state->estimated = 0; }
 
 static int state_fits(const row_state *state, const weighing *w) {
     return state->c == w->scale.c && state->c_low == w->scale.c_low && !w->scale.flat;
@@ -388,11 +406,19 @@ static scale scale_first(const cpu_row *row) {
     return row->weigh_at > 0.0f ? scale_make(row->weigh_at) : none;
 }
 
+/* Whether an estimate of the row's mass may do: top-p alone, with enough groups that it lists those with the largest tokens,
+ * and nobody asks what the row weighs. */
+static int row_estimates(const cpu_row *row, const cpu_scratch *s) {
+    const rules r = rules_make(&row->params);
+    return r.row_mass && !r.top_k && !r.min_p_first && !r.shape && !r.typical && !r.xtc && row->params.more.keep_least <= 1 &&
+           row->weigh_at == 0.0f && s->groups >= TOP_P_FIRST;
+}
+
 /* The mass of a row that was sampled last, if its first reading has weighed it at this temperature; else 0. */
 static uint64_t row_weighed(const cpu_row *row, const cpu_scratch *s, float temperature, float best) {
     const scale first = scale_first(row);
     const weighing w = weighing_make(temperature, best);
-    const int fits = !first.flat && first.c == w.scale.c && first.c_low == w.scale.c_low;
+    const int fits = !first.flat && first.c == w.scale.c && first.c_low == w.scale.c_low && !row_estimates(row, s);
     return fits ? weights_to_tickets(s, &w) : 0;
 }
 
@@ -409,7 +435,9 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
         k.loops = &patched;
         k.best = patched_best(row, s);
     } else {
-        k.best = all.flat ? set->scan(&k, &nan) : set->scan_weigh(&k, all, &nan);
+        k.best = all.flat                ? set->scan(&k, &nan)
+                 : row_estimates(row, s) ? set->scan_estimate(&k, all, &nan)
+                                         : set->scan_weigh(&k, all, &nan);
     }
     answer a = row_answer(&k, &row->params, k.best);
     if (nan) a.row_flags |= RULE_ROW_NAN;

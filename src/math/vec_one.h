@@ -49,7 +49,7 @@ RAFFLE_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 
 #if !defined(__CUDACC__) /* from here on: what only src/cpu/rows.c uses */
 
-#define V_OPEN 0   /* whether there are v_power and v_fms: see weigh_blocks.h */
+#define V_OPEN 0   /* whether there are v_power, v_fraction, v_fms and v_flush: see weigh_blocks.h, estimate.h */
 #define V_ROUGH 0  /* whether there are v_load_rough_bf16, v_smooth_bf16 and v_load_allowed_bf16: see vec_avx512.h */
 #define V_CHAINS 2 /* vectors weighed side by side: as many as the registers allow; even, and divides GROUP / V_LANES */
 

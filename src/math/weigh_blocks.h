@@ -63,6 +63,7 @@ RAFFLE_FN void v_weights_open(vf *x, int count, const block_refs *f, int q) {
 }
 #else
 #define v_weights_open v_weights_block
+#define v_flush(on) (void)(on) /* weights are never so small */
 #endif
 
 #endif

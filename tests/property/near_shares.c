@@ -1,0 +1,126 @@
+/* near_shares.c - top-p where the largest tokens hold just the share that is asked for, or a little more or less: nearer than any
+ * estimate of the row's mass is (src/math/estimate.h), so that only the exact mass tells whether one more token stays. The
+ * oracle has the answer. */
+#include <stdlib.h>
+
+#include "../common/ask.h"
+
+enum { PEAKED, STEEP, COARSE, HOLES, HALVES, LATE, DISTANT, NEAR_KINDS };
+static const char *const near_names[NEAR_KINDS] = {"peaked", "steep", "coarse", "holes", "halves", "late", "distant"};
+
+static float bell(test_random *r) {
+    float sum = 0.0f;
+    for (int i = 0; i < 6; ++i) sum += (float)random_unit(r) - 0.5f;
+    return sum * 1.41421356f;
+}
+
+static float near_logit(int kind, int64_t i, int64_t vocab, test_random *r) {
+    const float x = 2.0f * bell(r) + (random_below(r, 500) ? 0.0f : 7.0f);
+    switch (kind) {
+    case STEEP: return -0.05f * (float)(i * 7919 % vocab);
+    case COARSE: return floorf(2.0f * x) * 0.5f;
+    case HOLES: return i % 7 == 3 ? NAN : i % 3 ? x : -INFINITY;
+    case HALVES: return i % 4096 == 99 ? 4.0f : i % 256 == 7 ? 0.0f : -INFINITY; /* at the temperature below, 16 and 1 */
+    case LATE: return i < 600 ? -INFINITY : x; /* the first groups say nothing */
+    case DISTANT: return i < 600 ? x - 50.0f : x; /* and here they are far below the others */
+    default: return x;
+    }
+}
+
+typedef struct token { float x; uint64_t tickets; } token;
+
+static int larger_first(const void *a, const void *b) {
+    const float x = ((const token *)a)->x, y = ((const token *)b)->x;
+    return (x < y) - (x > y);
+}
+
+static float ulps_from(float p, int ulps) {
+    uint32_t bits;
+    memcpy(&bits, &p, sizeof bits);
+    bits += (uint32_t)ulps;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+/* The shares of the largest tokens down to the n-th and its equals, and others a little beside. */
+static void near_share(oracle_case *c, const token *list, int64_t tokens, int64_t n, uint64_t mass, const char *name) {
+    static const int beside[] = {0, 1, -1, 3, -20, 40, -90};
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < tokens && (i < n || list[i].x == list[i - 1].x); ++i) sum += list[i].tickets;
+    const float share = (float)((double)sum / (double)mass);
+    int64_t least = INT64_MAX, most = 0;
+    for (int i = 0; i < (int)(sizeof beside / sizeof *beside); ++i) {
+        c->top_p = ulps_from(share, beside[i]);
+        if (!(c->top_p < 1.0f)) continue;
+        c->position = (uint64_t)i;
+        const int64_t kept = ask(c, NULL).kept_count;
+        if (kept < least) least = kept;
+        if (kept > most) most = kept;
+    }
+    CHECK(share > 0.9999f || sum == mass || (least == 1 && n == 1) || least < most, "%s: %lld tokens: no edge near %a", name,
+          (long long)n, (double)share);
+}
+
+static void near_rows(int64_t vocab, int dtype, int masked) {
+    static const int64_t numbers[] = {1, 9, 150};
+    test_random r = {(uint64_t)(vocab + dtype)};
+    float *x = test_alloc((size_t)vocab * sizeof *x);
+    char *row = test_alloc((size_t)vocab * 4);
+    uint64_t *tickets = test_alloc((size_t)vocab * sizeof *tickets);
+    token *list = test_alloc((size_t)vocab * sizeof *list);
+    uint32_t *allow = test_alloc((size_t)(vocab + 31) / 32 * 4);
+    for (int64_t i = 0; i < (vocab + 31) / 32; ++i) allow[i] = ~(1u << random_below(&r, 32));
+    for (int kind = 0; kind < NEAR_KINDS; ++kind) {
+        for (int64_t i = 0; i < vocab; ++i) {
+            const float logit = near_logit(kind, i, vocab, &r);
+            vector_store(row, dtype, i, float_bits(logit));
+        }
+        oracle_case c = ask_row(row, dtype, vocab);
+        c.temperature = kind == HALVES ? 1.44269504f : kind == STEEP ? 1.0f : 0.8f;
+        c.allow = masked ? allow : NULL;
+        const uint64_t mass = oracle_sample(&c, NULL, tickets).row_mass;
+        oracle_logits(&c, x);
+        for (int64_t i = 0; i < vocab; ++i) list[i].x = x[i] == x[i] ? x[i] : -INFINITY, list[i].tickets = tickets[i];
+        qsort(list, (size_t)vocab, sizeof *list, larger_first);
+        for (int n = 0; n < (getenv("RAFFLE_TEST_QUICK") ? 1 : (int)(sizeof numbers / sizeof *numbers)); ++n)
+            near_share(&c, list, vocab, numbers[n], mass, near_names[kind]);
+    }
+    free(x);
+    free(row);
+    free(tickets);
+    free(list);
+    free(allow);
+}
+
+TEST(whole_groups) { near_rows(64 * 256, RAFFLE_F32, 0); }
+TEST(groups_and_a_rest) {
+    near_rows(67 * 256 + 1, RAFFLE_F16, 0);
+    near_rows(70 * 256 + 77, RAFFLE_BF16, 0);
+}
+TEST(masked) {
+    near_rows(65 * 256 + 100, RAFFLE_F32, 1);
+}
+
+/* Rows of two values, of which the larger one's tokens hold half of all tickets: one half is just reached, the next float is not. */
+TEST(just_half) {
+    enum { VOCAB = 128 * 256 };
+    static float row[VOCAB];
+    test_random r = {1};
+    for (int64_t i = 0; i < VOCAB; ++i) row[i] = near_logit(HALVES, i, VOCAB, &r);
+    oracle_case c = ask_row(row, RAFFLE_F32, VOCAB);
+    c.temperature = 1.44269504f;
+    c.top_p = 0.5f;
+    CHECK_EQ(ask_kept(&c), 8);
+    c.top_p = ulps_from(0.5f, 1);
+    CHECK_EQ(ask_kept(&c), 136);
+    c.top_p = ulps_from(0.5f, -1);
+    CHECK_EQ(ask_kept(&c), 8);
+}
+
+int main(void) {
+    RUN(whole_groups);
+    RUN(groups_and_a_rest);
+    RUN(masked);
+    RUN(just_half);
+    return test_report("near_shares");
+}
