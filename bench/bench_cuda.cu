@@ -24,6 +24,7 @@ static const route routes[] = {
     {"top-k 50", 0.8f, 1.0f, 0.0f, 50, false, 1.3, 6, 1.3},
     {"top-k 50 top-p 0.9", 0.8f, 0.9f, 0.0f, 50, false, 1.3, 6, 1.3},
     {"top-k 256 top-p 0.9", 0.8f, 0.9f, 0.0f, 256, false, 1.3, 6, 1.3},
+    {"top-k 1000", 0.8f, 1.0f, 0.0f, 1000, false, 4.0, 10, 4.0}, /* more tokens than the short ways list */
     {"min-p 0.05", 0.8f, 1.0f, 0.05f, 0, false, 1.3, 6, 1.3},
     {"top-p 0.9 peaked", 0.5f, 0.9f, 0.0f, 0, false, 1.8, 6, 1.8},
     {"top-p 0.95 broad", 1.0f, 0.95f, 0.0f, 0, false, 4.0, 10, 4.0}, /* peaks, and thousands of tokens that stay with them */

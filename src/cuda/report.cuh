@@ -413,8 +413,8 @@ __device__ __forceinline__ void groups_ranks(work<type> *k, const view *v, float
         }
         return;
     }
-    uint32_t *list = (uint32_t *)k->q.tickets;
-    static_assert(sizeof k->q.tickets >= QUICK_GROUPS * sizeof *list, "a place for every group");
+    uint32_t *list = (uint32_t *)k->q.edited + 2 * CANDIDATES; /* behind q.sorted and q.sorted_id */
+    static_assert((int)EDITED - 2 * (int)CANDIDATES >= (int)QUICK_GROUPS, "a place for every group");
     if (threadIdx.x == 0) k->count = 0;
     __syncthreads();
     for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS)

@@ -311,7 +311,8 @@ __device__ __forceinline__ void mass_add(uint64_t *mass, uint64_t more) {
 }
 
 /* Adds tickets to a bin. 64-bit sums in shared memory are a loop, and a carry would have to be waited for, so they are
- * kept in three parts of 14 bits: of the 262144 tokens that a row has here at most, none overflows. */
+ * kept in three parts of 14 bits: of the tokens of BINNED groups, 2^18, none overflows. */
+enum { BINNED = 1024 };
 __device__ __forceinline__ void wide_add(quick &q, int bin, uint64_t tickets) {
     atomicAdd(q.parts[0] + bin, (uint32_t)tickets & 0x3fffu);
     atomicAdd(q.parts[1] + bin, (uint32_t)(tickets >> 14) & 0x3fffu);
@@ -532,6 +533,7 @@ __device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s,
     quick &q = k.q;
     int bin;
     uint64_t above, own = 0;
+    if (k.groups > BINNED) return false;
     if (!wide_bin(k, s, window, target, &bin, &above)) return false;
     wide_split(k, s, window, bin);
     const uint32_t count = q.count, least = q.low, most = q.kept;

@@ -76,6 +76,8 @@ VOCAB(49152, 32, 16)
 VOCAB(128256, 16, 24)
 VOCAB(151936, 16, 20)
 VOCAB(262144, 16, 16)
+VOCAB(262208, 16, 16) /* more groups than a power of two; */
+VOCAB(270337, 4, 16)  /* and more than shared memory has room for */
 
 /* ---- each listed value of each parameter, alone and together, on every kind of row ---- */
 
@@ -182,6 +184,8 @@ int main(void) {
     RUN(vocab_128256);
     RUN(vocab_151936);
     RUN(vocab_262144);
+    RUN(vocab_262208);
+    RUN(vocab_270337);
     RUN(real_smollm2);
     RUN(real_gemma3);
     RUN(enough_rows);

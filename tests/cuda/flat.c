@@ -105,6 +105,7 @@ TEST(one_row) {
     NEED_GPU();
     flat_batches(RAFFLE_BF16, 128256, 1);
     if (!gpu_quick()) flat_batches(RAFFLE_F32, 262144, 1);
+    if (!gpu_quick()) flat_batches(RAFFLE_BF16, 262208, 1);
 }
 TEST(short_rows) {
     NEED_GPU();

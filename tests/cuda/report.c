@@ -251,6 +251,7 @@ VOCAB(32000, 16, 24)
 VOCAB(128256, 12, 16)
 VOCAB(151936, 8, 8)
 VOCAB(262144, 8, 8)
+VOCAB(262208, 8, 8)
 VOCAB(300001, 6, 4)
 
 /* ---- every point, every n, every kind of row ---- */
@@ -423,6 +424,7 @@ int main(void) {
     RUN(vocab_128256);
     RUN(vocab_151936);
     RUN(vocab_262144);
+    RUN(vocab_262208);
     RUN(vocab_300001);
     RUN(enough_rows);
     printf("%ld rows compared with the CPU, %ld logarithms with long double\n", rows_checked, exact_checked);
