@@ -74,6 +74,13 @@ __device__ __forceinline__ bool fast_scale_make(scale by, float best, fast_scale
     return weights_hold(by, best);
 }
 
+/* That of the draw, where filters have another. */
+__device__ __forceinline__ fast_scale fast_scale_draw(const row_job &k, float best) {
+    fast_scale s;
+    fast_scale_make(k.by, best, &s);
+    return s;
+}
+
 /* Tickets of a weight in a group with maximum m. */
 __device__ __forceinline__ uint64_t fast_tickets(const fast_scale &s, float m, uint64_t weight) {
     const uint32_t below = (uint32_t)s.exponent - (uint32_t)ref_make_near(s.by, m).exponent;
@@ -546,7 +553,7 @@ __device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float b
     amount kept = {count, 0}, up_to;
     select_begin(q);
     if (threadIdx.x == 0) q.low = 0;
-    const candidates c = candidates_load(q, count, s);
+    candidates c = candidates_load(q, count, s);
     __syncthreads();
     selection w = {0, 0, ~order_of(s.best), ~order_of(bound), true, false, false};
     const auto by_value = [&] {
@@ -573,6 +580,7 @@ __device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float b
     }
     if (r.min_p_last) low = max(low, order_of(min_p));
     if (!r.min_p_first && low <= order_of(-FLT_MAX)) return false; /* no threshold: the mass is the row's, not the list's */
+    if (k.two_scales) c = candidates_load(q, count, fast_scale_draw(k, s.best));
 #pragma unroll
     for (int j = 0; j < OWN_CANDIDATES; ++j) {
         key[j] = (uint32_t)c.id[j];
@@ -596,13 +604,19 @@ enum { FEW = 4 * WARP };
  * tickets in their order (q.sorted, q.tickets), and in the first of its lanes: its order, tickets and place by id; else 0. */
 struct few_own {
     uint32_t order, place;
+    int32_t id;
     uint64_t tickets;
 };
+__device__ __forceinline__ uint64_t candidate_tickets(const quick &q, const fast_scale &s, uint32_t order, int32_t id) {
+    const float m = q.peak[id / GROUP];
+    const ref f = ref_make_near(s.by, m);
+    return fast_tickets(s, m, v_round(v_weight(float_of_order(order), &f, 0)));
+}
 __device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast_scale &s) {
     enum { AT_ONCE = 4 };
     const uint32_t shift = count <= BLOCK_THREADS / 4 ? 2 : 1, own = threadIdx.x >> shift, lane = threadIdx.x & ((1u << shift) - 1);
-    few_own c = {0, 0, 0};
     const int32_t id = own < count ? q.id[own] : 0;
+    few_own c = {0, 0, id, 0};
     if (own < count) c.order = q.order[own];
     uint32_t larger = 0;
     for (uint32_t i = lane * AT_ONCE; i < count; i += AT_ONCE << shift) { /* what is behind them is larger than none, has no smaller id */
@@ -620,9 +634,7 @@ __device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast
         c.order = 0;
         return c;
     }
-    const float m = q.peak[id / GROUP];
-    const ref f = ref_make_near(s.by, m);
-    c.tickets = fast_tickets(s, m, v_round(v_weight(float_of_order(c.order), &f, 0)));
+    c.tickets = candidate_tickets(q, s, c.order, id);
     q.sorted[both >> 16] = c.order;
     q.tickets[both >> 16] = c.tickets;
     q.sorted_id[c.place] = id;
@@ -643,7 +655,7 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
         q.id[count + threadIdx.x] = INT32_MAX;
     }
     __syncthreads();
-    const few_own own = few_rank(q, count, s);
+    few_own own = few_rank(q, count, s);
     __syncthreads();
     const uint4 sorted = *(const uint4 *)(q.sorted + first);
     const ulonglong2 of_two = *(const ulonglong2 *)(q.tickets + first), of_others = *(const ulonglong2 *)(q.tickets + first + 2);
@@ -678,18 +690,20 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     for (int i = 0; i < OWN; ++i)
         if (order[i] >= low) amount += held[i], least = ~order[i];
     amount = warp_add_wide(amount);
-    if constexpr (type::TOLD) {
-        least = warp_max(least);
-        if (threadIdx.x == 0) k.tell(float_of_order(~least), amount, 0);
-    }
     uint64_t *const by_id = q.tickets + FEW; /* those of candidates that stay */
+    if (own.order && k.two_scales) own.tickets = candidate_tickets(q, fast_scale_draw(k, s.best), own.order, own.id);
     if (own.order) by_id[own.place] = own.order >= low ? own.tickets : 0;
     __syncthreads();
-    const uint64_t ticket = mul_high(k.bits, amount);
     const ulonglong2 two = *(const ulonglong2 *)(by_id + first), others = *(const ulonglong2 *)(by_id + first + 2);
     const uint64_t stays[OWN] = {first < count ? two.x : 0, first + 1 < count ? two.y : 0, first + 2 < count ? others.x : 0,
                                  first + 3 < count ? others.y : 0};
     const uint64_t in_lane = stays[0] + stays[1] + stays[2] + stays[3];
+    if (k.two_scales) amount = warp_add_wide(in_lane);
+    if constexpr (type::TOLD) {
+        least = warp_max(least);
+        if (threadIdx.x == 0) k.tell(float_of_order(~least), amount, 0);
+    }
+    const uint64_t ticket = mul_high(k.bits, amount);
     uint64_t before = warp_through(in_lane) - in_lane;
     int32_t winner = RULE_NO_TOKEN;
 #pragma unroll
@@ -770,7 +784,8 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     uint32_t least;
     const float best = *row_best = fast_fetch(k, true, r.row_mass || shown, &least);
     fast_scale s;
-    if (!fast_scale_make(k.by, best, &s)) return false;
+    if (k.two_scales && !fast_scale_make(k.by, best, &s)) return false;
+    if (!fast_scale_make(k.filter_by, best, &s)) return false;
     uint64_t mass = 0;
     if (r.row_mass) {
 #pragma unroll 1
@@ -822,13 +837,13 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
             k.listed = true;
             q.bound = bound;
         }
-    if constexpr (type::ASKED) fast_answer(k, s);
+    if constexpr (type::ASKED) fast_answer(k, fast_scale_draw(k, best));
     return true;
 }
 
 /* Whether a row is of the usual kind. */
 template <class type> __device__ __forceinline__ bool fast_suits(const work<type> &k) {
-    if (k.groups > QUICK_GROUPS || (k.params.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST))) return false;
+    if (k.groups > QUICK_GROUPS || (k.rules.top_k && k.params.flags & RULE_TOP_K_EXACT)) return false;
     if (type::REQUESTED && k.rules.greedy) return false; /* read like others for the sake of its report */
 #if CUT_MORE
     if (k.rules.shape || k.rules.typical || k.rules.xtc || k.params.more.keep_least > 1) return false;

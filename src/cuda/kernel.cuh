@@ -296,7 +296,9 @@ __device__ __forceinline__ void row_report(const sample_args &a, const row_job &
 /* What finishing a row will need, by one thread, while another waits for memory. */
 __device__ __forceinline__ void job_prepare(row_job *k) {
     k->rules = rules_make(&k->params);
-    k->by = scale_make(k->params.temperature);
+    k->by = k->filter_by = scale_make(k->params.temperature);
+    k->two_scales = k->rules.top_p && k->rules.filter_temperature != k->params.temperature;
+    if (k->two_scales) k->filter_by = scale_make(k->rules.filter_temperature);
     const uint32_t step = k->params.draft_step;
     k->bits = philox_step(k->params.seed, k->params.position, step ? STREAM_DRAFT : STREAM_TARGET, step).low;
     if (k->params.min_p > 0.0f) k->min_p_reach = min_p_reach(&k->params, &k->rules);

@@ -56,6 +56,8 @@ struct row_job {
     /* What is worked out while the row's arrival is under way. */
     struct rules rules;
     scale by;           /* of the draw */
+    scale filter_by;    /* of what top-p compares: the same unless filters come before the temperature, */
+    bool two_scales;    /* as then */
     double min_p_reach; /* if there is min-p */
     uint64_t bits;      /* random */
     uint64_t best_of_warp[BLOCK_WARPS]; /* greedy: each warp's best token */

@@ -737,7 +737,7 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     work<type> &k = *shared_k;
     const rules &r = k.rules;
     fast_scale s;
-    if (!fast_scale_make(k.by, best, &s)) return false;
+    if (k.two_scales || !fast_scale_make(k.by, best, &s)) return false;
     wide_choice c = {0.0f, 0, k.groups, 0};
     bool chosen = false;
     if constexpr (type::SUMS)
