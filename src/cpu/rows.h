@@ -55,7 +55,7 @@ typedef struct cpu_scratch {
     float *part;     /* largest logit of each quarter of a group, where a row was only read, and not weighed, at first */
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
     uint32_t *low;     /* weighed when it was first read */
-    float *size;
+    float *size;       /* or without the others, the sums of estimates of a row that was estimated (row_estimate.h) */
     uint64_t *mass;  /* weight or tickets of each group */
     int64_t groups;
     uint64_t *list_t; /* a list of tokens, ascending by id: tickets, logits, ids */

@@ -8,6 +8,8 @@
  *     listing sketch(w)              lists about GUESS_TOKENS tokens spread over the row
  *     int guessed(w, q, mass, low, high)  whether there is a better guess than a sketch: (low, high] probably holds a threshold
  *     uint64_t weigh(w)              mass of the row; keeps each group's tickets
+ *                                    (CPU, top-p alone: the first call may return any mass that leads to the same threshold, and keep
+ *                                    none: row_estimate.h. Who asks for a mass before top-p does must be in row_estimates of rows.c)
  *     uint64_t weigh_kept(w, c)      mass of the set a cut keeps; keeps each group's tickets
  *     float peak_bound(count, best)  a value that at least `count` tokens reach; -FLT_MAX if it knows none
  *     int32_t tie(value, count)      id of the count-th token equal to value; INT32_MAX if there are fewer
