@@ -736,8 +736,8 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     const rules &r = k.rules;
-    fast_scale s;
-    if (k.two_scales || !fast_scale_make(k.by, best, &s)) return false;
+    fast_scale s, filter;
+    if (!fast_scale_make(k.by, best, &s) || !fast_scale_make(k.filter_by, best, &filter)) return false;
     wide_choice c = {0.0f, 0, k.groups, 0};
     bool chosen = false;
     if constexpr (type::SUMS)
@@ -745,7 +745,8 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     if (!chosen) {
         uint64_t total;
         __syncthreads();
-        if (!wide_cut(k, s, &c.threshold, &total)) return false;
+        if (!wide_cut(k, filter, &c.threshold, &total)) return false;
+        if (k.two_scales) total = wide_kept(k, s, c.threshold);
         if (threadIdx.x == 0) k.tell(c.threshold, total, 0);
         c.ticket = mul_high(k.bits, total);
     }
