@@ -727,7 +727,7 @@ template <class type> __device__ __forceinline__ bool wide_cut(work<type> &k, co
         *total = wide_kept(k, s, low);
     }
     *threshold = low;
-    return true;
+    return low > -FLT_MAX; /* else the mass is the row's, which is not the sum of its tokens' tickets */
 }
 
 /* A row that fast_filtered has given up: its maxima are in shared memory, and its mass if top-p is a share of it. Leaves q.token; false

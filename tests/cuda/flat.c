@@ -1,5 +1,6 @@
 /* flat.c - top-p on rows of which many tokens stay, alone and behind a large top-k or min-p: flat ones, which blocks sum up by value (src/cuda/sums.cuh), ones that only look so,
  * and ones that are flat in some of their parts only. In batches of several sizes, because these decide how large parts are. */
+#include <float.h>
 #include <math.h>
 
 #include "match.h"
@@ -146,6 +147,40 @@ TEST(many_rows) {
     flat_batches(RAFFLE_BF16, 32000, 600);
 }
 
+/* Top-k counts as many tokens as are allowed, and the smallest of them is -FLT_MAX: that is no threshold, and the row's mass is then the sum
+ * of its groups', not of its tokens'. The group with the lowest maximum decides how far down a threshold is looked for (wide_guess). */
+static float lowest_logit(int64_t i, uint64_t *state) {
+    const int64_t g = i / 256;
+    const float x = 0.3f * bell(state);
+    if (i == 490 * 256 + 7) return -FLT_MAX;
+    if (g == 499) return -1.1342e38f;
+    if (g % 2 && g < 400 && i % 256 == 5) return -3.401e38f;
+    if (g == 300 && i % 2) return -INFINITY;
+    return i ? x - 14.0f - 0.05f * (float)(g % 40) : 0.0f;
+}
+TEST(lowest) {
+    NEED_GPU();
+    enum { ROWS = 6 };
+    match *m = flat_make(RAFFLE_F32, 128256, ROWS);
+    match_layout(m, ROWS, m->vocab, 0, 0);
+    for (int64_t row = 0; row < ROWS; ++row) {
+        uint64_t state = 112 + (uint64_t)row;
+        m->kind[row] = "lowest";
+        m->control->top_k[row] = (int32_t)m->vocab - 128;
+        m->control->temperature[row] = m->control->top_p[row] = 1.0f;
+        m->control->seed[row] = 18 + (uint64_t)row; /* of three of these rows a draw among the first shows it */
+        for (int64_t i = 0; i < m->vocab; ++i) vector_store(match_row(m, row), m->dtype, i, float_bits(lowest_logit(i, &state)));
+    }
+    match_send_rows(m);
+    for (uint64_t round = 0; round < (gpu_quick() ? 12 : 200) && !match_hopeless(); ++round) {
+        for (int64_t row = 0; row < ROWS; ++row) m->control->position[row] = round;
+        match_run_gpu(m);
+        match_run_cpu(m);
+        match_check(m, 0, ROWS, "lowest");
+    }
+    match_free(m);
+}
+
 /* What a token adds to the sums is exact: its tickets are a whole number of units, which the kernels count in 26 bits. */
 cudaError_t units_count(unsigned *wrong, unsigned *seen, float temperature, float top, cudaStream_t stream); /* capacities.cu */
 TEST(units) {
@@ -170,5 +205,6 @@ int main(void) {
     RUN(sections);
     RUN(fewer_rows);
     RUN(many_rows);
+    RUN(lowest);
     return test_report("cuda_flat");
 }
