@@ -800,7 +800,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         const uint64_t of_row = shown ? fast_mass(k, best) : mass;
         if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : of_row;
     }
-    if (r.top_k && !r.min_p_first && p.top_k > CANDIDATES) return false;
+    if (r.top_k && !r.min_p_first && p.top_k > CANDIDATES) return false; /* as many stay */
     const bool min_p = r.min_p_first || r.min_p_last;
     const float low = min_p ? min_p_low(&p, k.min_p_reach, best) : -FLT_MAX;
     float bound = r.min_p_first || !(r.top_k || r.top_p) ? low : -FLT_MAX;

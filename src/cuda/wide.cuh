@@ -97,7 +97,7 @@ template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &
     return fast_sum(own, q.space[6]);
 }
 
-/* ---- top-p -------------------------------------------------------------------------------------------- */
+/* ---- top-p and top-k ---------------------------------------------------------------------------------- */
 
 /* A range of values (low, high] cut into bins. */
 struct wide_window {
@@ -137,8 +137,8 @@ __device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scal
     return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
 }
 
-/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`: each is a unit, or those from the floor on
- * count by their weights, one of 2^exponent `unit` units. Returns the units below the bins. Weights are approximate here, and none counts
+/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`. Those from the floor on count: each for one
+ * unit, or for its weight, where 2^exponent is `unit` units. Returns the units below the bins. Weights are approximate here, and none counts
  * for more than MOST_UNITS, so that no sum overflows: what is so heavy lies above the threshold. */
 enum { GUESS_GROUPS = 128, MOST_UNITS = 1 << 17 };
 static_assert((uint64_t)GUESS_GROUPS * GROUP * MOST_UNITS <= 1ull << 32, "all units of all tokens");
@@ -189,7 +189,7 @@ static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_
     const float deep = counts ? fmaxf(3.0f * (s.best - float_of_order(q.least)), s.by.drop * 0.25f) : s.by.drop * 0.5f;
     float low = s.best - deep, high = s.best;
     /* The tickets below the threshold, which are WANTED units in the groups that are looked at; a weight of 2^exponent is 2^41.5 tickets. */
-    const float under = fmaxf((float)(quest.all - quest.target), 1.0f);
+    const float under = counts ? 1.0f : fmaxf((float)(quest.all - quest.target), 1.0f);
     const float unit = fminf(__fdividef(WANTED * 0x1.6ap41f, under * part), 0x1p60f);
     for (int round = 0;; ++round) {
         const float width = (high - low) * (1.0f / GUESS_BINS);
@@ -671,7 +671,7 @@ static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fa
     wide_window window;
     if (wide_guess<counts>(&k, s, quest, &guess)) {
         window = wide_around<type>(guess.middle, guess.half, s.best);
-    } else { /* the threshold is among the heaviest few */
+    } else { /* the threshold is among the heaviest few: all of them are listed, from a value on that about half a list reaches */
         const wide_quest few = {LISTED / 2, 0, -FLT_MAX};
         if (counts || !wide_guess<true>(&k, s, few, &guess)) return false;
         window = wide_window_make(guess.middle, s.best);

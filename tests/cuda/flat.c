@@ -1,13 +1,14 @@
-/* flat.c - top-p on rows of which many tokens stay, alone and behind a large top-k or min-p: flat ones, which blocks sum up by value (src/cuda/sums.cuh), ones that only look so,
- * and ones that are flat in some of their parts only. In batches of several sizes, because these decide how large parts are. */
+/* flat.c - rows of which top-p, large top-k and min-p, alone and together, leave many tokens: flat ones, which blocks sum up by value
+ * (src/cuda/sums.cuh), ones that only look so, and ones that are flat in some of their parts only. In batches of several sizes, because
+ * these decide how large parts are. */
 #include <float.h>
 #include <math.h>
 
 #include "match.h"
 
-enum { BELL, NARROW, EVEN, SLOPED, STAIRS, COARSE, HOLES, EMPTY_GROUPS, NEARLY_ALL, PEAKS, HALF_FLAT, BROAD, FLAT_KINDS };
+enum { BELL, NARROW, EVEN, SLOPED, STAIRS, COARSE, HOLES, EMPTY_GROUPS, NEARLY_ALL, PEAKS, HALF_FLAT, BROAD, DEEP, FLAT_KINDS };
 static const char *const flat_names[FLAT_KINDS] = {"bell",  "narrow bell",  "even",         "sloped", "stairs",   "coarse",
-                                                   "holes", "empty groups", "nearly equal", "peaks",  "half flat", "broad"};
+                                                   "holes", "empty groups", "nearly equal", "peaks",  "half flat", "broad", "deep"};
 
 /* About a bell of standard deviation 1. */
 static float bell(uint64_t *state) {
@@ -34,6 +35,7 @@ static float flat_logit(int kind, int64_t i, int64_t vocab, uint64_t *state) {
     case PEAKS: return i % 997 ? x : x + 4.0f;
     case HALF_FLAT: return i < vocab / 2 ? x : 3.0f * x - 4.0f;
     case BROAD: return i * 20 / vocab != (i + 1) * 20 / vocab ? 2.5f * x + 10.0f : 2.5f * x; /* 20 peaks, and as much below them */
+    case DEEP: return g % 3 ? x - 300.0f : x; /* two of three groups have no tickets, but tokens that top-k counts */
     default: return x;
     }
 }
@@ -52,7 +54,7 @@ static void flat_fill(void *given, int member, int members) {
 static void flat_rounds(match *m, test_random *r) {
     static const float shares[] = {0.9f, 0.02f, 0.5f, 0.99f, 0.9999f, 0x1.fffffep-1f}, temperatures[] = {0.8f, 1.0f, 2.5f, 0.4f};
     static const float least[] = {0.0f, 0.001f, 0.0f, 0.2f, 1e-5f, 0.0f, 0.0f};
-    static const uint32_t flags[] = {0, RAFFLE_TOP_P_JOINT, RAFFLE_MIN_P_LAST};
+    static const uint32_t flags[] = {0, RAFFLE_TOP_P_JOINT, RAFFLE_MIN_P_LAST, RAFFLE_FILTERS_FIRST};
     const int32_t most[] = {513, 600, 1000, 5000, (int32_t)(m->vocab / 2), (int32_t)(m->vocab - 1), 0};
     const uint64_t rounds = gpu_quick() ? 4 : 24;
     for (uint64_t round = 0; round < rounds && !match_hopeless(); ++round) {
@@ -65,7 +67,7 @@ static void flat_rounds(match *m, test_random *r) {
             m->control->seed[i] = 77 + (uint64_t)i;
             m->control->position[i] = round;
         }
-        m->flags = round % 2 ? flags[round / 2 % 3] : 0;
+        m->flags = round % 2 ? flags[round / 2 % 4] : round % 6 == 4 ? RAFFLE_FILTERS_FIRST : 0;
         match_run_gpu(m);
         match_run_cpu(m);
         match_check(m, 0, m->rows, "flat");
@@ -111,6 +113,7 @@ TEST(one_row) {
 TEST(short_rows) {
     NEED_GPU();
     flat_batches(RAFFLE_F32, 9001, 11);
+    flat_batches(RAFFLE_F32, 32000, FLAT_KINDS); /* few of these are equal */
     flat_batches(RAFFLE_F16, 32000, 3);
     flat_batches(RAFFLE_BF16, 4097, 40);
     flat_batches(RAFFLE_BF16, 4096, gpu_quick() ? 140 : 2200); /* more rows than are divided into parts */
