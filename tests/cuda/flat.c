@@ -54,7 +54,7 @@ static void flat_fill(void *given, int member, int members) {
 static void flat_rounds(match *m, test_random *r) {
     static const float shares[] = {0.9f, 0.02f, 0.5f, 0.99f, 0.9999f, 0x1.fffffep-1f}, temperatures[] = {0.8f, 1.0f, 2.5f, 0.4f};
     static const float least[] = {0.0f, 0.001f, 0.0f, 0.2f, 1e-5f, 0.0f, 0.0f};
-    static const uint32_t flags[] = {0, RAFFLE_TOP_P_JOINT, RAFFLE_MIN_P_LAST, RAFFLE_FILTERS_FIRST};
+    static const uint32_t flags[] = {RAFFLE_FILTERS_FIRST, RAFFLE_TOP_P_JOINT, RAFFLE_MIN_P_LAST, 0};
     const int32_t most[] = {513, 600, 1000, 5000, (int32_t)(m->vocab / 2), (int32_t)(m->vocab - 1), 0};
     const uint64_t rounds = gpu_quick() ? 4 : 24;
     for (uint64_t round = 0; round < rounds && !match_hopeless(); ++round) {
