@@ -94,8 +94,8 @@ static void near_rows(int64_t vocab, int dtype, int masked) {
 
 TEST(whole_groups) { near_rows(64 * 256, RAFFLE_F32, 0); }
 TEST(groups_and_a_rest) {
-    near_rows(67 * 256 + 1, RAFFLE_F16, 0);
     near_rows(70 * 256 + 77, RAFFLE_BF16, 0);
+    if (!getenv("RAFFLE_TEST_QUICK")) near_rows(67 * 256 + 1, RAFFLE_F16, 0);
 }
 TEST(masked) {
     near_rows(65 * 256 + 100, RAFFLE_F32, 1);
