@@ -4,29 +4,29 @@
  * compile-time constant everywhere. */
 
 #define ESTIMATE_FAR 32.0f /* powers of two from which on estimates are made once more */
-enum { ESTIMATE_CHAINS = V_CHAINS < 4 ? V_CHAINS : 4 };
+enum { FEW_CHAINS = V_CHAINS < 4 ? V_CHAINS : 4 }; /* there are not many masks, nor registers for all sums */
 /* The most additions of floats that an estimate goes through: in its lane and chain, of the chains, of the lanes. */
-enum { ESTIMATE_DEPTH = GROUP / V_LANES / ESTIMATE_CHAINS + ESTIMATE_CHAINS + 4 };
+enum { ESTIMATE_DEPTH = GROUP / V_LANES / FEW_CHAINS + FEW_CHAINS + 4 };
 
 /* The sum of the estimates of a whole group, its largest logits, lane by lane, and whether there are NaN. */
 RAFFLE_FN vf group_estimate(const cpu_row *row, int64_t g, const estimator *e, vf *top, vm *numbers, int kind) {
-    vf sum[ESTIMATE_CHAINS], a = v_set(MINUS_INF), b = a;
-    for (int n = 0; n < ESTIMATE_CHAINS; ++n) sum[n] = v_set(0.0f);
+    vf sum[FEW_CHAINS], a = v_set(MINUS_INF), b = a;
+    for (int n = 0; n < FEW_CHAINS; ++n) sum[n] = v_set(0.0f);
     *top = a;
     if (group_masked(row, g, kind)) return sum[0];
-    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += ESTIMATE_CHAINS * V_LANES) {
-        vf x[ESTIMATE_CHAINS];
-        for (int n = 0; n < ESTIMATE_CHAINS; n += 2) {
+    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += FEW_CHAINS * V_LANES) {
+        vf x[FEW_CHAINS];
+        for (int n = 0; n < FEW_CHAINS; n += 2) {
             read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
             if (!V_OPEN) *numbers = v_numbers(*numbers, x[n], x[n + 1]);
             a = v_max(x[n], a);
             b = v_max(x[n + 1], b);
         }
-        v_estimates(x, ESTIMATE_CHAINS, e);
-        for (int n = 0; n < ESTIMATE_CHAINS; ++n) sum[n] = v_add(sum[n], x[n]);
+        v_estimates(x, FEW_CHAINS, e);
+        for (int n = 0; n < FEW_CHAINS; ++n) sum[n] = v_add(sum[n], x[n]);
     }
     *top = v_max(a, b);
-    for (int n = 1; n < ESTIMATE_CHAINS; ++n) sum[0] = v_add(sum[0], sum[n]);
+    for (int n = 1; n < FEW_CHAINS; ++n) sum[0] = v_add(sum[0], sum[n]);
     return sum[0];
 }
 
@@ -58,13 +58,6 @@ RAFFLE_FN void groups_estimate(const cpu_row *row, const cpu_scratch *s, int64_t
     v_flush(0);
 }
 
-/* The largest of the first `count` groups' maxima: a multiple of 16, or all. */
-static float peaks_best(const cpu_scratch *s, int64_t count) {
-    vf best = v_set(MINUS_INF);
-    for (int64_t g = 0; g < count; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
-    return v_peak(best);
-}
-
 /* The sum of the first `count` groups' estimates. */
 static double sizes_total(const cpu_scratch *s, int64_t count) {
     double total[4] = {0.0, 0.0, 0.0, 0.0};
@@ -86,7 +79,7 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
     if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
-    const int64_t whole = row.params.vocab / GROUP, eighth = (whole / 8 + 15) / 16 * 16;
+    const int64_t whole = row.params.vocab / GROUP, eighth = (whole / 8 + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD;
     row_state *const state = k->state;
     vm numbers = v_every();
     float first = MINUS_INF;
@@ -97,7 +90,7 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
     for (int64_t from = 0, to = eighth; from < whole; from = to, to = whole) {
         groups_estimate(&row, &s, from, to, &e, &numbers, kind);
         if (to == whole) break;
-        const float seen = peaks_best(&s, eighth);
+        const float seen = peaks_largest(s.peak, eighth);
         const double part = sizes_total(&s, eighth);
         if ((seen - first) * scale.c > ESTIMATE_FAR) { /* once more, from what is nearer to the largest */
             e = estimator_make(scale, seen);
@@ -116,8 +109,95 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
     state->estimated = 1;
     state->estimator = e;
     *nan = v_bits(numbers) != v_bits(v_every());
-    return peaks_best(&s, s.groups);
+    return peaks_largest(s.peak, s.groups);
 }
+
+/* ---- a row and what is above a value ----------------------------------------------------------------- */
+
+/* The sums of a group's weights, and of those of its tokens above a value, which count without their last bits. As for vsum. */
+typedef struct vsums { vu low, above_low; vf size, above_size; } vsums;
+
+/* The sums of a whole group of a block. `right`: the bits; `open`: see weigh_blocks.h. */
+RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, int q, float at, uint32_t right, int open, int kind) {
+    vsums s = {v_set_u(0), v_set_u(0), v_set(0.0f), v_set(0.0f)};
+    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += FEW_CHAINS * V_LANES) {
+        vf x[FEW_CHAINS];
+        vm above[FEW_CHAINS];
+        for (int n = 0; n < FEW_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
+        for (int n = 0; n < FEW_CHAINS; ++n) above[n] = v_gt(x[n], v_set(at));
+        if (open) v_weights_open(x, FEW_CHAINS, f, q);
+        else v_weights_block(x, FEW_CHAINS, f, q);
+        for (int n = 0; n < FEW_CHAINS; ++n) {
+            const vu weight = v_round(x[n]);
+            s.low = v_add_u(s.low, weight);
+            s.size = v_add(s.size, x[n]);
+            s.above_low = v_add_u(s.above_low, v_where(above[n], v_shift(weight, right)));
+            s.above_size = v_add_where(above[n], s.above_size, x[n]);
+        }
+    }
+    return s;
+}
+
+/* Weighs a group that is not like the others, as row_weigh_above does. Compiled once for all kinds. */
+static void group_weigh_above(const work *k, const weighing *w, int64_t g, float at) {
+    const cpu_scratch *s = k->scratch;
+    vm numbers = v_every();
+    group_weigh(k, w->scale, g, &numbers, NULL, k->kind);
+    s->mass[g] = s->peak[g] > at ? group_kept(k->row, s, w, g, cut_above(at), k->kind) : 0;
+}
+
+/* Weighs a row whose maxima are known and whose reference is plain: returns its mass, and leaves the tickets of what is above `at`
+ * in mass[] and their sum in *tickets. */
+RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, uint64_t *tickets, int kind) {
+    const cpu_row row = *k->row;
+    const cpu_scratch s = *k->scratch;
+    const int64_t whole = row.params.vocab / GROUP;
+    uint64_t total = 0, above = 0;
+    uint32_t open = V_OPEN && !(kind & READ_ALLOW); /* 1: v_weights_open has met nothing that it cannot weigh */
+    for (int64_t first = 0; first < s.groups; first += BLOCK) {
+        const int64_t end = first + BLOCK < s.groups ? first + BLOCK : s.groups, full = end < whole ? end : whole;
+        uint32_t low[BLOCK], left[BLOCK], right[BLOCK];
+        float size[BLOCK];
+        vsums a[BLOCK];
+        block_refs f;
+        block_refs_make(&f, w->scale, s.peak + first, s.exponent + first);
+        for (int q = 0; q < BLOCK; ++q) {
+            const uint32_t below = (uint32_t)w->row.exponent - (uint32_t)s.exponent[first + q];
+            left[q] = below < TICKET_BITS ? TICKET_BITS - below : 0;
+            right[q] = below > TICKET_BITS ? below - TICKET_BITS : 0;
+        }
+        v_flush(1); /* weights that small are no part of any sum */
+        for (int q = 0; q < BLOCK; ++q) {
+            if (first + q >= full || !(f.plain >> q & 1)) memset(&a[q], 0, sizeof a[q]);
+            else if (open & f.open >> q) a[q] = block_sums(&row, first + q, &f, q, at, right[q], V_OPEN, kind);
+            else a[q] = block_sums(&row, first + q, &f, q, at, right[q], 0, kind);
+        }
+        v_flush(0);
+        for (int q = 0; q < BLOCK; q += 4) {
+            const vsums *const t = a + q;
+            v_store_totals_u(s.low + first + q, t[0].low, t[1].low, t[2].low, t[3].low);
+            v_store_totals(s.size + first + q, t[0].size, t[1].size, t[2].size, t[3].size);
+            v_store_totals_u(low + q, t[0].above_low, t[1].above_low, t[2].above_low, t[3].above_low);
+            v_store_totals(size + q, t[0].above_size, t[1].above_size, t[2].above_size, t[3].above_size);
+        }
+        const uint32_t usual = f.plain & sizes_finite(s.size + first), every = full > first ? (2u << (full - first - 1)) - 1 : 0;
+        if (f.plain & ~usual & every) open = 0; /* where one -inf is, there are more */
+        for (int64_t g = first; g < end; ++g) {
+            const int q = (int)(g - first);
+            if (g < whole && usual >> q & 1) {
+                s.mass[g] = right[q] < 32 ? sum_resolve(low[q], size[q] / (float)(1ull << right[q])) << left[q] : 0;
+            } else {
+                group_weigh_above(k, w, g, at);
+            }
+            above += s.mass[g];
+            total += group_weighed(&s, g, w);
+        }
+    }
+    *tickets = above;
+    return total;
+}
+
+/* ---- what the estimate settles -------------------------------------------------------------------------- */
 
 /* Whether top-p's threshold is the same for every mass in a range, and then among the tokens of the state's list. The threshold
  * falls as the target grows. If not: UNSURE, or MANY if there are too many tokens above it for the list. */
