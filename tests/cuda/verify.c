@@ -358,6 +358,7 @@ TEST(extras_of_large_vocabularies) {
 }
 TEST(enough_was_decided) {
     NEED_GPU();
+    if (test_part()) SKIP("RAFFLE_TEST_PART: other processes have the rest");
     CHECK(extras_accepted * 6 > extras_drafts && extras_accepted * 6 < extras_drafts * 5, "one-sided: %ld of %ld", extras_accepted, extras_drafts);
 }
 
