@@ -15,6 +15,7 @@ struct route {
     double factor_f32;
     unsigned asks = 0;     /* what the requests ask for besides, of the below */
     int top = -1; /* 0 and more: reports the token's log-probability and those of so many others, of the row as it came */
+    unsigned flags = 0; /* of raffle_params */
 };
 enum { NOTHING = 1, MASK = 2, BIAS = 4, PENALTIES = 8 }; /* NOTHING: a raffle_extra that asks for nothing */
 
@@ -26,6 +27,8 @@ static const route routes[] = {
     {"top-k 256 top-p 0.9", 0.8f, 0.9f, 0.0f, 256, false, 1.3, 6, 1.3},
     {"top-k 1000", 0.8f, 1.0f, 0.0f, 1000, false, 4.0, 10, 4.0}, /* more tokens than the short ways list */
     {"min-p 0.05", 0.8f, 1.0f, 0.05f, 0, false, 1.3, 6, 1.3},
+    /* its default values and order: filters before the temperature, top-k of exactly 40 */
+    {"llama.cpp's chain", 0.8f, 0.95f, 0.05f, 40, false, 1.3, 6, 1.3, 0, -1, RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT},
     {"top-p 0.9 peaked", 0.5f, 0.9f, 0.0f, 0, false, 1.8, 6, 1.8},
     {"top-p 0.95 broad", 1.0f, 0.95f, 0.0f, 0, false, 4.0, 10, 4.0}, /* peaks, and thousands of tokens that stay with them */
     {"top-p 0.9 flat", 0.8f, 0.9f, 0.0f, 0, true, 4.0, 10, 4.0},
@@ -129,6 +132,7 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
     params.top_k = top_k;
     params.seed = seeds;
     params.position = positions;
+    params.flags = r.flags;
     const asked requests(r.asks, rows, vocab, &params);
     raffle_result result = raffle_result_init();
     CHECK(cudaMalloc(&result.token, rows * sizeof(int32_t)));

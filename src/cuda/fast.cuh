@@ -391,6 +391,13 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
 
 /* ---- candidates, without an order --------------------------------------------------------------------- */
 
+/* The tickets of a candidate. */
+__device__ __forceinline__ uint64_t candidate_tickets(const quick &q, const fast_scale &s, float x, int32_t id) {
+    const float m = q.peak[id / GROUP];
+    const ref f = ref_make_near(s.by, m);
+    return fast_tickets(s, m, v_round(v_weight(x, &f, 0)));
+}
+
 /* A thread's candidates; those it does not have are of order 0, which no logit has, and without tickets. */
 enum { OWN_CANDIDATES = CANDIDATES / BLOCK_THREADS };
 struct candidates {
@@ -408,9 +415,7 @@ __device__ __forceinline__ candidates candidates_load(const quick &q, uint32_t c
     }
 #pragma unroll
     for (int j = 0; j < OWN_CANDIDATES; ++j) {
-        const float m = q.peak[c.id[j] / GROUP], x = c.order[j] ? float_of_order(c.order[j]) : MINUS_INF;
-        const ref f = ref_make_near(s.by, m);
-        c.tickets[j] = fast_tickets(s, m, v_round(v_weight(x, &f, 0)));
+        c.tickets[j] = candidate_tickets(q, s, c.order[j] ? float_of_order(c.order[j]) : MINUS_INF, c.id[j]);
     }
     return c;
 }
@@ -539,6 +544,26 @@ __device__ __forceinline__ bool fast_select(quick &q, selection w, const uint32_
     }
 }
 
+/* Top-k of exactly `most`: the last id of the candidates equal to `low`, the value of the last of them, that is among them. Bit by bit:
+ * ids below it are too few. */
+__device__ __forceinline__ int32_t tie_select(const candidates &c, uint32_t low, uint32_t most) {
+    const auto count = [&](auto is) {
+        int sum = 0;
+#pragma unroll
+        for (int j = 0; j < OWN_CANDIDATES; ++j) sum += __syncthreads_count(is(j));
+        return (uint32_t)sum;
+    };
+    const uint32_t larger = count([&](int j) { return c.order[j] > low; });
+    int32_t last = 0;
+#pragma unroll 1
+    for (int32_t bit = RAFFLE_VOCAB_MAX / 2; bit; bit /= 2)
+        if (larger + count([&](int j) { return c.order[j] == low && c.id[j] < last + bit; }) < most) last += bit;
+    return last;
+}
+
+/* Whether of tokens equal to the k-th largest only the first stay. */
+__device__ __forceinline__ bool top_k_exact(const row_job &k) { return k.rules.top_k && k.params.flags & RULE_TOP_K_EXACT; }
+
 /* Cuts and draws: all that can stay are among the candidates, which reach the bound. Three selections: top-k counts by value, top-p
  * adds tickets by value, the draw adds them by id. False if top-p's threshold lies below the candidates. The row's mass is in q.all,
  * if top-p asks for it. */
@@ -549,6 +574,7 @@ __device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float b
     const rules &r = k.rules;
     const bool counts = r.top_k && (uint32_t)p.top_k <= count;
     uint32_t low = 1, key[OWN_CANDIDATES], found = 0;
+    int32_t tie_last = INT32_MAX;
     bool live[OWN_CANDIDATES];
     amount kept = {count, 0}, up_to;
     select_begin(q);
@@ -567,7 +593,17 @@ __device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float b
         by_value();
         fast_select(q, w, key, c.tickets, live, [&](uint64_t) { return (uint64_t)p.top_k; }, &found, &kept);
         low = ~found;
+        if (top_k_exact(k)) {
+            uint64_t out = 0;
+            tie_last = tie_select(c, low, (uint32_t)p.top_k);
+#pragma unroll
+            for (int j = 0; j < OWN_CANDIDATES; ++j) out += c.order[j] == low && c.id[j] > tie_last ? c.tickets[j] : 0;
+            kept.tickets -= fast_sum(out, q.space[3]);
+        }
     }
+    const auto raise = [&](uint32_t to) {
+        if (to > low) low = to, tie_last = INT32_MAX;
+    };
     if (r.top_p) {
         w.nth = 1;
         w.counts = false;
@@ -575,16 +611,16 @@ __device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float b
         by_value();
         const auto target_of = [&](uint64_t all) { return share_of(p.top_p, r.row_mass ? q.all : counts ? kept.tickets : all); };
         const bool reached = fast_select(q, w, key, c.tickets, live, target_of, &found, &up_to);
-        if (reached && ~found >= low) low = ~found, kept = up_to;
+        if (reached && ~found >= low) raise(~found), kept = up_to;
         else if (!r.top_k && !r.min_p_first) return false;
     }
-    if (r.min_p_last) low = max(low, order_of(min_p));
+    if (r.min_p_last) raise(order_of(min_p));
     if (!r.min_p_first && low <= order_of(-FLT_MAX)) return false; /* no threshold: the mass is the row's, not the list's */
     if (k.two_scales) c = candidates_load(q, count, fast_scale_draw(k, s.best));
 #pragma unroll
     for (int j = 0; j < OWN_CANDIDATES; ++j) {
         key[j] = (uint32_t)c.id[j];
-        live[j] = c.order[j] >= low;
+        live[j] = c.order[j] > low || (c.order[j] == low && c.id[j] <= tie_last);
         if constexpr (type::TOLD)
             if (live[j]) atomicMax(&q.low, ~c.order[j]);
     }
@@ -592,7 +628,7 @@ __device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float b
     uint64_t total = 0;
     const auto ticket_of = [&](uint64_t all) { return mul_high(k.bits, total = all) + 1; };
     *token = fast_select(q, w, key, c.tickets, live, ticket_of, &found, &up_to) ? (int32_t)found : RULE_NO_TOKEN;
-    if (threadIdx.x == 0) k.tell(float_of_order(~q.low), total, 0);
+    if (threadIdx.x == 0) k.tell(float_of_order(~q.low), total, 0, tie_last);
     return true;
 }
 
@@ -600,43 +636,38 @@ __device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float b
 
 enum { FEW = 4 * WARP };
 
-/* Gives every candidate its places by value and by id: two or four lanes have one and compare it with all. Leaves values and
- * tickets in their order (q.sorted, q.tickets), and in the first of its lanes: its order, tickets and place by id; else 0. */
+/* Gives every candidate its places by value, equals by id, and by id alone: two or four lanes have one and compare it with all. Leaves
+ * values and tickets in their order (q.sorted, q.tickets), and in the first of its lanes: its order, tickets and places; else 0. */
 struct few_own {
-    uint32_t order, place;
+    uint32_t order, rank, place; /* by value; by id */
     int32_t id;
     uint64_t tickets;
 };
-__device__ __forceinline__ uint64_t candidate_tickets(const quick &q, const fast_scale &s, uint32_t order, int32_t id) {
-    const float m = q.peak[id / GROUP];
-    const ref f = ref_make_near(s.by, m);
-    return fast_tickets(s, m, v_round(v_weight(float_of_order(order), &f, 0)));
-}
 __device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast_scale &s) {
     enum { AT_ONCE = 4 };
     const uint32_t shift = count <= BLOCK_THREADS / 4 ? 2 : 1, own = threadIdx.x >> shift, lane = threadIdx.x & ((1u << shift) - 1);
     const int32_t id = own < count ? q.id[own] : 0;
-    few_own c = {0, 0, id, 0};
+    few_own c = {0, 0, 0, id, 0};
     if (own < count) c.order = q.order[own];
-    uint32_t larger = 0;
     for (uint32_t i = lane * AT_ONCE; i < count; i += AT_ONCE << shift) { /* what is behind them is larger than none, has no smaller id */
         const uint4 o = *(const uint4 *)(q.order + i);
         const int4 d = *(const int4 *)(q.id + i);
-        larger += (o.x > c.order || (o.x == c.order && d.x < id)) + (o.y > c.order || (o.y == c.order && d.y < id));
-        larger += (o.z > c.order || (o.z == c.order && d.z < id)) + (o.w > c.order || (o.w == c.order && d.w < id));
+        c.rank += (o.x > c.order || (o.x == c.order && d.x < id)) + (o.y > c.order || (o.y == c.order && d.y < id));
+        c.rank += (o.z > c.order || (o.z == c.order && d.z < id)) + (o.w > c.order || (o.w == c.order && d.w < id));
         c.place += (d.x < id) + (d.y < id) + (d.z < id) + (d.w < id);
     }
-    uint32_t both = larger << 16 | c.place;
+    uint32_t both = c.rank << 16 | c.place;
     both += __shfl_xor_sync(ALL_LANES, both, 1);
     if (shift == 2) both += __shfl_xor_sync(ALL_LANES, both, 2);
+    c.rank = both >> 16;
     c.place = both & 0xffffu;
     if (lane || own >= count) {
         c.order = 0;
         return c;
     }
-    c.tickets = candidate_tickets(q, s, c.order, id);
-    q.sorted[both >> 16] = c.order;
-    q.tickets[both >> 16] = c.tickets;
+    c.tickets = candidate_tickets(q, s, float_of_order(c.order), id);
+    q.sorted[c.rank] = c.order;
+    q.tickets[c.rank] = c.tickets;
     q.sorted_id[c.place] = id;
     return c;
 }
@@ -664,11 +695,13 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
 #pragma unroll
     for (uint32_t i = 0; i < OWN; ++i)
         if (first + i >= count) order[i] = 0, held[i] = 0;
-    uint32_t low = r.top_k && (uint32_t)p.top_k <= count ? q.sorted[p.top_k - 1] : 1;
+    const bool counts = r.top_k && (uint32_t)p.top_k <= count;
+    uint32_t low = counts ? q.sorted[p.top_k - 1] : 1;
+    const uint32_t most = counts && top_k_exact(k) ? (uint32_t)p.top_k : count;
     if (r.top_p) {
         uint64_t kept = 0;
 #pragma unroll
-        for (int i = 0; i < OWN; ++i) kept += order[i] >= low ? held[i] : 0;
+        for (int i = 0; i < OWN; ++i) kept += order[i] >= low && first + i < most ? held[i] : 0;
         const uint64_t of_lane = held[0] + held[1] + held[2] + held[3];
         uint64_t before = warp_through(of_lane) - of_lane;
         kept = warp_add_wide(kept);
@@ -688,11 +721,13 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     uint32_t least = 0; /* inverted */
 #pragma unroll
     for (int i = 0; i < OWN; ++i)
-        if (order[i] >= low) amount += held[i], least = ~order[i];
+        if (order[i] >= low && first + i < most) amount += held[i], least = ~order[i];
     amount = warp_add_wide(amount);
     uint64_t *const by_id = q.tickets + FEW; /* those of candidates that stay */
-    if (own.order && k.two_scales) own.tickets = candidate_tickets(q, fast_scale_draw(k, s.best), own.order, own.id);
-    if (own.order) by_id[own.place] = own.order >= low ? own.tickets : 0;
+    if (own.order && k.two_scales) own.tickets = candidate_tickets(q, fast_scale_draw(k, s.best), float_of_order(own.order), own.id);
+    if (own.order) by_id[own.place] = own.order >= low && own.rank < most ? own.tickets : 0;
+    if constexpr (type::TOLD)
+        if (own.order && own.rank == most - 1) q.tie_last = own.id;
     __syncthreads();
     const ulonglong2 two = *(const ulonglong2 *)(by_id + first), others = *(const ulonglong2 *)(by_id + first + 2);
     const uint64_t stays[OWN] = {first < count ? two.x : 0, first + 1 < count ? two.y : 0, first + 2 < count ? others.x : 0,
@@ -701,7 +736,7 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     if (k.two_scales) amount = warp_add_wide(in_lane);
     if constexpr (type::TOLD) {
         least = warp_max(least);
-        if (threadIdx.x == 0) k.tell(float_of_order(~least), amount, 0);
+        if (threadIdx.x == 0) k.tell(float_of_order(~least), amount, 0, most < count && ~least == q.sorted[most - 1] ? q.tie_last : INT32_MAX);
     }
     const uint64_t ticket = mul_high(k.bits, amount);
     uint64_t before = warp_through(in_lane) - in_lane;
@@ -765,7 +800,7 @@ template <class type> __device__ __forceinline__ void fast_answer(work<type> &k,
     if (asked < 0) return;
     const float x = token_read_inline<type>(k.row, asked), m = k.q.peak[asked / GROUP];
     const ref f = ref_make_near(s.by, m);
-    *k.ask.tickets = x >= k.told.threshold ? fast_tickets(s, m, v_round(v_weight(x, &f, 0))) : 0;
+    *k.ask.tickets = cut_keeps(cut_of(&k.told), x, asked) ? fast_tickets(s, m, v_round(v_weight(x, &f, 0))) : 0;
 }
 
 /* Filters with few survivors. False, with nothing decided, if there are too many. */
@@ -843,7 +878,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
 
 /* Whether a row is of the usual kind. */
 template <class type> __device__ __forceinline__ bool fast_suits(const work<type> &k) {
-    if (k.groups > QUICK_GROUPS || (k.rules.top_k && k.params.flags & RULE_TOP_K_EXACT)) return false;
+    if (k.groups > QUICK_GROUPS) return false;
     if (type::REQUESTED && k.rules.greedy) return false; /* read like others for the sake of its report */
 #if CUT_MORE
     if (k.rules.shape || k.rules.typical || k.rules.xtc || k.params.more.keep_least > 1) return false;

@@ -93,6 +93,7 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     uint32_t select_length[SELECTIONS];
     uint32_t list_length, count, low, kept, edits; /* edits: in `edited` */
     int32_t group, token;
+    int32_t tie_last; /* the last id of those equal to the last that stays */
     float bound; /* of the candidates: every token that reaches it is one */
 };
 
@@ -150,9 +151,9 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
     };
 
     /* What was drawn from; by one thread. */
-    __device__ __forceinline__ void tell(float threshold, uint64_t tickets, int whole) {
+    __device__ __forceinline__ void tell(float threshold, uint64_t tickets, int whole, int32_t tie_last = INT32_MAX) {
         if constexpr (type::TOLD) {
-            const answer drawn = {RULE_NO_TOKEN, 0, 0, threshold, INT32_MAX, tickets, 0, 0, 0.0f, whole};
+            const answer drawn = {RULE_NO_TOKEN, 0, 0, threshold, tie_last, tickets, 0, 0, 0.0f, whole};
             this->told = drawn;
         }
     }

@@ -194,7 +194,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
     if constexpr (type::SUMS) {
         bool wanted = to.weights && to.pieces;
         if (wanted) {
-            const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & (RULE_TOP_K_EXACT | RULE_FILTERS_FIRST)); /* as fast_suits */
+            const bool usual = a.groups <= QUICK_GROUPS && !(p.flags & RULE_FILTERS_FIRST);
             wanted = a.sections && p.top_k <= 0 && !(p.min_p > 0.0f) && usual && valid && row_plain(logits);
             if (threadIdx.x == 0) k->spread = 0;
         }
@@ -230,7 +230,7 @@ template <class type> __device__ __forceinline__ int32_t row_draw(work<type> &k,
     bool done = false;
     if (fast_suits(k)) {
         done = fast_finish(k, most, &token);
-        if (!done) {
+        if (!done && !top_k_exact(k)) {
             __syncthreads();
             done = wide_finish(&k, *most);
             token = k.q.token;

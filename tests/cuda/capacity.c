@@ -189,6 +189,53 @@ TEST(rows_are_as_built) {
     free(c);
 }
 
+/* ---- top-k of exactly k ---- */
+
+/* A few hundred large logits, of which up to 40 are equal: the k-th has equals, and a share of the mass ends among them or near. */
+static int64_t stairs_fill(match *m, int64_t row, test_random *r) {
+    char *at = match_row(m, row);
+    int64_t count = 0;
+    const int64_t wanted = 20 + random_below(r, 440);
+    for (int64_t i = 0; i < m->vocab; ++i) vector_store(at, m->dtype, i, float_bits(-20.0f - (float)(i % 64) * 0.25f));
+    for (float value = 1.0f; count < wanted; value -= 0.03125f)
+        for (int64_t equals = 1 + random_below(r, 40); equals > 0; --equals, ++count)
+            vector_store(at, m->dtype, (count * 7919 + 12345) % m->vocab, float_bits(value));
+    return count;
+}
+
+TEST(exactly_k) {
+    NEED_GPU();
+    enum { ROWS = 48 };
+    static const uint32_t flags[] = {0, RAFFLE_TOP_P_JOINT, RAFFLE_FILTERS_FIRST, RAFFLE_MIN_P_LAST, RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST};
+    test_random r = {42};
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
+        match *m = match_make(dtype, 9001, ROWS);
+        int64_t count[ROWS];
+        match_layout(m, ROWS, 9008, 0, 0);
+        for (int64_t i = 0; i < ROWS; ++i) {
+            count[i] = stairs_fill(m, i, &r);
+            m->kind[i] = "stairs";
+        }
+        match_send_rows(m);
+        for (int64_t round = 0; round < test_amount(100) && !match_hopeless(); ++round) {
+            m->flags = RAFFLE_TOP_K_EXACT | flags[round % 5];
+            for (int64_t i = 0; i < ROWS; ++i) {
+                m->control->temperature[i] = round % 3 ? 0.7f : 2.0f;
+                m->control->top_k[i] = (int32_t)(2 + random_below(&r, count[i] - 2));
+                m->control->top_p[i] = round % 4 ? (float)(1 + random_below(&r, 999)) / 1000.0f : 1.0f;
+                m->control->min_p[i] = random_below(&r, 3) ? 0.0f : (float)(1 + random_below(&r, 500)) / 1000.0f;
+                m->control->seed[i] = (uint64_t)i;
+                m->control->position[i] = (uint64_t)round;
+            }
+            match_run_gpu(m);
+            match_run_cpu(m);
+            match_check(m, 0, ROWS, "exactly k");
+            if (round < 2) match_check_oracle(m, 8, &r);
+        }
+        match_free(m);
+    }
+}
+
 /* ---- vocabularies beyond what the bound by maxima can look at ---- */
 
 static void large_vocab(int dtype, int64_t vocab) {
@@ -240,6 +287,7 @@ TEST(large_vocabularies) {
 int main(void) {
     gpu_start("cuda_capacity", 150);
     RUN(rows_are_as_built);
+    RUN(exactly_k);
     RUN(lists_9001);
     RUN(lists_32000);
     RUN(lists_151936);
