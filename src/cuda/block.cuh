@@ -28,6 +28,12 @@ __device__ __forceinline__ uint32_t warp_add(uint32_t x) {
 #endif
 }
 
+/* The largest of 64-bit values. */
+__device__ __forceinline__ uint64_t warp_max_wide(uint64_t x) {
+    const uint32_t high = warp_max((uint32_t)(x >> 32)), low = warp_max((uint32_t)(x >> 32) == high ? (uint32_t)x : 0);
+    return (uint64_t)high << 32 | low;
+}
+
 /* Sum over the lanes up to this one. */
 template <class integer> __device__ __forceinline__ integer warp_through(integer x) {
     const int lane = threadIdx.x % WARP;

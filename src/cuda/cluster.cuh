@@ -106,11 +106,6 @@ __device__ __forceinline__ float *token_kept(float4 *group, int token) { return 
 
 /* ---- messages -------------------------------------------------------------------------------------------- */
 
-/* The largest key of the lanes. */
-__device__ __forceinline__ uint64_t warp_key(uint64_t own) {
-    const uint32_t order = warp_max((uint32_t)(own >> 32)), id = warp_max((uint32_t)(own >> 32) == order ? (uint32_t)own : 0);
-    return (uint64_t)order << 32 | id;
-}
 /* The sum of the lanes' tickets, with MASS_NAN if one has it. */
 __device__ __forceinline__ uint64_t warp_held(uint64_t own) {
     return warp_add_wide(own & ~MASS_NAN) | (__any_sync(ALL_LANES, own >> 63) ? MASS_NAN : 0);
@@ -120,13 +115,13 @@ __device__ __forceinline__ uint64_t warp_held(uint64_t own) {
  * itself too, and hears what all have told. */
 __device__ __forceinline__ uint64_t heads_agree(cluster_space *s, int kind, uint64_t own) {
     const int lane = threadIdx.x % WARP, blocks = cluster_blocks();
-    const uint64_t message = kind == 0 ? warp_key(own) : warp_held(own);
+    const uint64_t message = kind == 0 ? warp_max_wide(own) : warp_held(own);
     if (blocks == 1) return message;
     if (lane == 0) barrier_expect(&s->told[kind], blocks * (uint32_t)sizeof message);
     if (lane < blocks) store_remote(&s->box[kind][cluster_rank()], &s->told[kind], lane, message);
     barrier_wait_cluster(&s->told[kind]);
     const uint64_t heard = lane < blocks ? *(volatile uint64_t *)&s->box[kind][lane] : 0;
-    return kind == 0 ? warp_key(heard) : warp_held(heard);
+    return kind == 0 ? warp_max_wide(heard) : warp_held(heard);
 }
 
 /* ---- where a warp's groups are ----------------------------------------------------------------------------- */

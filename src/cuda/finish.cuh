@@ -182,9 +182,8 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
             }
             most = max(most, token_key(m, g));
         }
-        const uint32_t best = warp_max((uint32_t)(most >> 32));
-        const uint32_t last = warp_max((uint32_t)(most >> 32) == best ? (uint32_t)most : 0);
-        if (threadIdx.x % WARP == 0) block.of_warp[threadIdx.x / WARP] = (uint64_t)best << 32 | last;
+        most = warp_max_wide(most);
+        if (threadIdx.x % WARP == 0) block.of_warp[threadIdx.x / WARP] = most;
         __syncthreads();
         if (threadIdx.x == 0) {
             for (int i = 0; i < BLOCK_WARPS; ++i) most = max(most, block.of_warp[i]);

@@ -330,11 +330,10 @@ __device__ __forceinline__ int groups_weigh(loads &f, const records &to, const r
 
 /* Leaves a warp's best token, or the better of it and the one it left before. */
 __device__ __forceinline__ void warp_best(row_job *k, uint64_t of_lane, bool before) {
-    const uint32_t order = warp_max((uint32_t)(of_lane >> 32));
-    const uint32_t id = warp_max((uint32_t)(of_lane >> 32) == order ? (uint32_t)of_lane : 0);
+    const uint64_t of_warp = warp_max_wide(of_lane);
     if (threadIdx.x % WARP) return;
     uint64_t *best = k->best_of_warp + threadIdx.x / WARP;
-    *best = max(before ? *best : 0, (uint64_t)order << 32 | id);
+    *best = max(before ? *best : 0, of_warp);
 }
 
 /* groups_weigh for greedy rows: each lane remembers the tokens that hold its best. */

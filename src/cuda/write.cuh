@@ -165,8 +165,8 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     const int warp = threadIdx.x / WARP;
     uint64_t most = 0;
     for (int g = threadIdx.x; g < groups; g += BLOCK_THREADS) most = max(most, token_key(peaks[g], g));
-    const uint32_t key = warp_max((uint32_t)(most >> 32)), last = warp_max((uint32_t)(most >> 32) == key ? (uint32_t)most : 0);
-    if (threadIdx.x % WARP == 0) s->of_warp[warp] = (uint64_t)key << 32 | last;
+    most = warp_max_wide(most);
+    if (threadIdx.x % WARP == 0) s->of_warp[warp] = most;
     if (threadIdx.x == 0) s->nan = 0;
     __syncthreads();
     most = 0;
