@@ -417,10 +417,6 @@ template <class type> __device__ __forceinline__ void row_prepare(const write_ar
     k->plain = k->valid && !k->greedy && k->by.flat == cluster_type<type>::LINEAR && a.readable;
 }
 
-__device__ __forceinline__ uint32_t flags_of(float best, bool nan) {
-    return (best == PLUS_INF ? RULE_ROW_INF : best == MINUS_INF ? RULE_ROW_EMPTY : 0) | (nan ? RULE_ROW_NAN : 0);
-}
-
 /* The groups of a block: their numbers, and notes of them. */
 struct cluster_notes {
     int first, count;

@@ -27,6 +27,11 @@ enum { READ_LIST, READ_KEPT, READ_WEIGHTS, READ_EQUALS };
  * which groups less than `drop` below the best then have too. */
 __device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.flat && fabsf(best * s.c) < 0x1p12f - 64.0f; }
 
+/* The flags of a row whose largest logit is `best`. */
+__device__ __forceinline__ uint32_t flags_of(float best, bool nan) {
+    return (best == PLUS_INF ? RULE_ROW_INF : best == MINUS_INF ? RULE_ROW_EMPTY : 0) | (nan ? RULE_ROW_NAN : 0);
+}
+
 enum { SUM_BINS = 512 }; /* values of sums.cuh, in shared memory and in the workspace */
 
 /* What fast.cuh keeps in shared memory: of as many groups as 48 KiB have room for, 270,336 tokens. Some vocabularies are a little more than 2^18. */

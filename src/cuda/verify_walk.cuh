@@ -46,7 +46,7 @@ __device__ __forceinline__ law_head head_make(float best, int32_t token, bool na
     law_head h = law_head();
     h.valid = true;
     h.empty = empty || best == MINUS_INF;
-    h.flags = (nan ? RULE_ROW_NAN : 0) | (best == PLUS_INF ? RULE_ROW_INF : 0) | (h.empty ? RULE_ROW_EMPTY : 0);
+    h.flags = flags_of(best, nan) | (empty ? RULE_ROW_EMPTY : 0);
     h.token = h.empty ? (int32_t)RULE_NO_TOKEN : token;
     h.mass = 1;
     return h;

@@ -177,7 +177,6 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     v.first = key_token(most);
     v.only = temperature < GREEDY_BELOW && temperature != LINEAR_TEMPERATURE;
     v.kept = cut_from(v.best == MINUS_INF ? PLUS_INF : v.only ? v.best : -FLT_MAX);
-    v.flags = v.best == PLUS_INF ? RULE_ROW_INF : v.best == MINUS_INF ? RULE_ROW_EMPTY : 0;
     const scale by = scale_make(v.only ? 1.0f : temperature);
     const ref row = ref_any(by, v.best);
     uint64_t sum = 0;
@@ -194,7 +193,7 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     __syncthreads();
     v.mass = 0;
     for (int i = 0; i < BLOCK_WARPS; ++i) v.mass += s->of_warp[i];
-    if (s->nan) v.flags |= RULE_ROW_NAN;
+    v.flags = flags_of(v.best, s->nan);
     return v;
 }
 
