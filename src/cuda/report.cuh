@@ -25,7 +25,6 @@ struct view {
     cut kept;
     weighing by;
     log_line line;
-    portion best_portion;
     uint64_t mass;
     float temperature, best;
     uint32_t least; /* smallest maximum of a group that has a token, as order_of */
