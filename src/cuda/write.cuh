@@ -129,13 +129,9 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_k
                 nan |= x[j] != x[j];
                 most = v_max(x[j], most);
             }
-            const uint32_t key = warp_max(order_of(most));
-            const float peak = float_of_order(key);
+            const float peak = float_of_order(warp_max(order_of(most)));
             if (a.filters) {
-                float piece = most;
-#pragma unroll
-                for (int step = 1; step < PIECE_LANES; step <<= 1)
-                    piece = v_max(piece, __shfl_xor_sync(ALL_LANES, piece, step));
+                const float piece = piece_peak(most);
                 if (lane % PIECE_LANES == 0) a.peak[(row * a.groups + g) * PIECES + lane / PIECE_LANES] = piece;
             } else if (lane == 0) {
                 a.peak[row * a.groups + g] = peak;
