@@ -248,10 +248,13 @@ __device__ __forceinline__ float peak_of_group(const verify_args &a, int64_t ind
     return peak_at(a.peak + index * a.groups * PIECES, law, g);
 }
 
+/* Whether a group with this maximum may have tickets. */
+__device__ __forceinline__ bool may_hold(const row_law &law, float peak) { return peak >= law.kept.low && peak > MINUS_INF; }
+
 /* Thread i: the tickets of the i-th token of group g. By all threads of the block. */
 template <class type>
 static __device__ __noinline__ uint64_t block_tickets(const device_row &row, const row_law &law, float peak, int g, block_space *space) {
-    if (!(peak >= law.kept.low) || peak == MINUS_INF) return 0;
+    if (!may_hold(law, peak)) return 0;
     const group_ref r = group_ref_any(&law.by, peak);
     const int64_t id = g * (int64_t)GROUP + threadIdx.x;
     const float x = threadIdx.x < GROUP ? token_read<type>(row, id) : MINUS_INF;
@@ -272,7 +275,7 @@ template <class type> __device__ __forceinline__ int lane_run(const device_row &
 template <class type>
 __device__ __forceinline__ bool warp_tickets(const device_row &row, const row_law &law, float peak, int g, uint64_t t[LANE_TOKENS]) {
     enum { NOTHING = 40 }; /* bits that the weights of a group have at most */
-    if (!(peak >= law.kept.low) || peak == MINUS_INF) return false;
+    if (!may_hold(law, peak)) return false;
     const int lane = threadIdx.x % WARP;
     const group_ref r = group_ref_any(&law.by, peak);
     if (r.right >= NOTHING) return false;

@@ -168,24 +168,23 @@ template <class type> struct group_flight {
 template <class type>
 __device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const device_row &row, const row_law &law, const fast_scale &s, int g,
                                              float peak, bool more, int next, uint32_t t[LANE_TOKENS], uint32_t *unit) {
-    const ref by = ref_make_near(s.by, peak);
-    const uint32_t below = (uint32_t)s.exponent - (uint32_t)by.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
+    const group_ref r = group_ref_near(s, peak);
     const bool whole = law.whole;
-    *unit = below < TICKET_BITS ? TICKET_BITS - below : 0;
-    raw_weights(f.raw, by, t);
+    *unit = r.left;
+    raw_weights(f.raw, r.ref, t);
     if (!whole) {
         const int lane = threadIdx.x % WARP;
         float x[LANE_TOKENS];
         raw_values(f.raw, x);
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
-            if (right >= 32 || !cut_keeps_branchless(law.kept, x[j], g * GROUP + lane_token<type>(true, lane, j))) t[j] = 0;
+            if (r.right >= 32 || !cut_keeps_branchless(law.kept, x[j], g * GROUP + lane_token<type>(true, lane, j))) t[j] = 0;
     }
     f.load(more, row, next);
-    if (!right) return true;
-    if (whole) return lane_shares<type>(t, right);
+    if (!r.right) return true;
+    if (whole) return lane_shares<type>(t, r.right);
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) t[j] >>= right & 31;
+    for (int j = 0; j < LANE_TOKENS; ++j) t[j] >>= r.right & 31;
     return true;
 }
 
@@ -263,7 +262,7 @@ struct group_look {
 __device__ __forceinline__ group_look group_look_at(const float *peak, const uint64_t *mass, const row_law &law, bool near, bool sure,
                                                     const fast_scale &s, int g) {
     group_look look = {peak_at(peak, law, g), sure ? __ldcg(mass + g) : 0, false};
-    look.some = look.peak >= law.kept.low && look.peak > MINUS_INF && (!near || look.peak >= s.best - s.by.drop);
+    look.some = may_hold(law, look.peak) && (!near || look.peak >= s.best - s.by.drop);
     if (sure) {
         look.tickets = look.some ? fast_tickets(s, look.peak, look.tickets) : 0;
         look.some = look.tickets != 0;
@@ -347,11 +346,10 @@ __device__ __forceinline__ ulonglong2 pair_before(uint64_t t, uint64_t s, pair_s
 /* The tickets of a token of a group whose reference is PLAIN, if it has any. The group weighs `all`, what is before the token `before`. */
 __device__ __forceinline__ uint64_t near_tickets(const row_law &law, const fast_scale &s, float peak, float x, int64_t id, uint32_t weight,
                                                  uint64_t before, uint64_t all) {
-    if (!(peak >= law.kept.low) || !(peak >= s.best - s.by.drop) || peak == MINUS_INF) return 0;
-    const uint32_t below = (uint32_t)s.exponent - (uint32_t)ref_make_near(s.by, peak).exponent;
-    const uint32_t right = below > TICKET_BITS ? below - TICKET_BITS : 0, left = below < TICKET_BITS ? TICKET_BITS - below : 0;
-    if (law.whole && right) return tickets_share(before, weight, right, all >> right);
-    return law.whole || cut_keeps(law.kept, x, id) ? (uint64_t)weight >> right << left : 0;
+    if (!may_hold(law, peak) || !(peak >= s.best - s.by.drop)) return 0;
+    const group_ref r = group_ref_near(s, peak);
+    if (law.whole && r.right) return tickets_share(before, weight, r.right, all >> r.right);
+    return law.whole || cut_keeps(law.kept, x, id) ? group_tickets(&r, weight) : 0;
 }
 __device__ __forceinline__ uint32_t near_weight(const fast_scale &s, float peak, float x) {
     const ref f = ref_make_near(s.by, peak);

@@ -17,29 +17,34 @@
 
 #include "sums.cuh"
 
-/* How the tokens of a group become tickets: (weight >> right) << left, none if `empty`. */
-struct wide_group {
-    ref by;
-    uint32_t left, right;
+/* A group with maximum m, of a row that is weighed by PLAIN references. `most`: right is no more. */
+__device__ __forceinline__ group_ref group_ref_near(const fast_scale &s, float m, uint32_t most = UINT32_MAX) {
+    group_ref g;
+    g.ref = ref_make_near(s.by, m);
+    g.below = (uint32_t)s.exponent - (uint32_t)g.ref.exponent;
+    g.left = g.below < TICKET_BITS ? TICKET_BITS - g.below : 0;
+    g.right = g.below > TICKET_BITS ? min(g.below - TICKET_BITS, most) : 0;
+    return g;
+}
+
+/* The same for loops that shift by `right` without a question: no token has a ticket if the group is `empty`. */
+struct wide_group : group_ref {
     bool empty;
 };
 __device__ __forceinline__ wide_group wide_group_make(const fast_scale &s, float m) {
     wide_group w;
-    w.by = ref_make_near(s.by, m);
-    const uint32_t below = (uint32_t)s.exponent - (uint32_t)w.by.exponent;
-    w.left = below < TICKET_BITS ? TICKET_BITS - below : 0;
-    w.right = below > TICKET_BITS ? min(below - TICKET_BITS, 31u) : 0;
-    w.empty = !(m >= s.best - s.by.drop) || below >= TICKET_BITS + 32;
+    (group_ref &)w = group_ref_near(s, m, 31);
+    w.empty = !(m >= s.best - s.by.drop) || w.below >= TICKET_BITS + 32;
     return w;
 }
-__device__ __forceinline__ uint32_t wide_weight(const wide_group &w, float x) { return v_round(v_weight(x, &w.by, 0)) >> w.right; }
+__device__ __forceinline__ uint32_t wide_weight(const wide_group &w, float x) { return v_round(v_weight(x, &w.ref, 0)) >> w.right; }
 /* Tickets of a group's tokens, y being the lane's, or -inf where a token is not wanted: what stands under a condition is done one behind
  * the other. */
 __device__ __forceinline__ uint64_t wide_sum(const wide_group &w, const float y[LANE_TOKENS]) {
     uint32_t weight[LANE_TOKENS];
     uint64_t sum = 0;
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) weight[j] = v_round(v_weight(y[j], &w.by, 0));
+    for (int j = 0; j < LANE_TOKENS; ++j) weight[j] = v_round(v_weight(y[j], &w.ref, 0));
     if (w.right) {
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) weight[j] >>= w.right;
