@@ -329,8 +329,7 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
             }
             sum = block_add(sum, &block);
         } else {
-            cut all = {-FLT_MAX, INT32_MAX};
-            sum = read_all(READ_WEIGHTS, w, all, nullptr);
+            sum = read_all(READ_WEIGHTS, w, cut_from(-FLT_MAX), nullptr);
         }
         if (threadIdx.x == 0) {
             total = sum;
@@ -456,12 +455,11 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
     __device__ __noinline__ listing list(const weighing *w, float low, float high) {
         SHARED_THIS;
         listing l = {low, high, PLUS_INF, MINUS_INF, 0, LIST_MAX, 0, 0, 0, 0};
-        const cut unused = {0.0f, 0};
         list_clear();
         if (high == PLUS_INF && list_pieces(&l, w)) return l;
         list_clear();
         if (threadIdx.x == 0) keys_here = false;
-        read_all(READ_LIST, w, unused, &l);
+        read_all(READ_LIST, w, cut_from(low), &l);
         return l;
     }
 
@@ -570,10 +568,9 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
         SHARED_THIS;
         int g = best_group; /* the first of the best is there */
         if (nth > 1 || value < row_best) { /* count the equals of every group, then find the right one */
-            const cut equals = {value, INT32_MAX};
             __syncthreads();
             if (threadIdx.x == 0) state = MASS_OTHER;
-            if (read_all(READ_EQUALS, nullptr, equals, nullptr) < nth) return INT32_MAX;
+            if (read_all(READ_EQUALS, nullptr, cut_from(value), nullptr) < nth) return INT32_MAX;
             locate(nth - 1);
             g = group;
             nth = rest + 1;

@@ -155,15 +155,9 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
         row_law made = law_begin(*k, best, token, probs);
         float most = best;
         made.greedy = CUT_MORE && told.greedy && !made.empty; /* a row may be read like others for its report */
-#if CUT_MORE
         if (told.capped) most = told.high;
         made.kept = cut_of(&told);
         made.whole = told.whole;
-#else
-        made.kept.low = told.threshold;
-        made.kept.tie_last = told.tie_last;
-        made.whole = !(told.threshold > -FLT_MAX) && told.tie_last == INT32_MAX;
-#endif
         if (made.greedy) {
             made.kept = cut();
             made.whole = false;

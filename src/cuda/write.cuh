@@ -467,8 +467,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
 /* Draws the results from `row` on that share its row and parameters, and writes their tokens and flags. */
 template <class type> __device__ __forceinline__ void verdict_draw(const write_args &a, work<type> &k, int64_t row, const answer &told, uint32_t flags) {
     const bool draws = !told.greedy && !(told.row_flags & RULE_ROW_EMPTY);
-    const cut c = {told.threshold, told.tie_last};
-    const int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX;
+    const cut c = cut_of(&told);
     int32_t token = told.row_flags & RULE_ROW_EMPTY ? a.empty_token : told.token;
     bool weighed = false;
     for (int64_t next = row;;) {
@@ -481,10 +480,10 @@ template <class type> __device__ __forceinline__ void verdict_draw(const write_a
         row_params p;
         write_params(a, next, &p);
         const weighing draw = weighing_make(p.temperature, k.row_best);
-        if (!weighed) whole ? k.weigh(&draw) : k.weigh_kept(&draw, c);
+        if (!weighed) told.whole ? k.weigh(&draw) : k.weigh_kept(&draw, c);
         weighed = true;
         __syncthreads();
-        token = k.draw_group(&draw, c, whole, ticket_drawn(p.seed, p.position, p.draft_step, told.draw_tickets));
+        token = k.draw_group(&draw, c, told.whole, ticket_drawn(p.seed, p.position, p.draft_step, told.draw_tickets));
         __syncthreads();
     }
 }
