@@ -12,6 +12,8 @@ struct position_pair {
     int node;
 };
 
+typedef uint64_t pair_space[2][BLOCK_WARPS]; /* see pair_before */
+
 enum { LEFT_ENDS = 8 };
 
 /* What a block knows of the position whose groups it reads. In shared memory. */
@@ -31,7 +33,7 @@ struct left_job {
     philox_pair bits;           /* by which a token is recovered */
     float ratio;                /* what a ticket of the draft takes, in tickets of the target */
     block_space block;
-    uint64_t of_warp[2][2][BLOCK_WARPS]; /* for two sums of pairs */
+    pair_space of_warp[2]; /* for two sums of pairs */
     wide rest;
     int32_t group, token;
     int64_t ends[LEFT_ENDS]; /* first items of requests that are to be ended */
@@ -331,7 +333,6 @@ template <class type, class draft> static __device__ __noinline__ void left_over
 __device__ __forceinline__ uint64_t left_s(const left_job &k, int g) { return k.draft_mass ? __ldcg(k.draft_mass + g) : 0; }
 
 /* Sums over the threads before this one of a pair, and over all. By all threads; there is a barrier between two uses of a space. */
-typedef uint64_t pair_space[2][BLOCK_WARPS];
 __device__ __forceinline__ ulonglong2 pair_before(uint64_t t, uint64_t s, pair_space of_warp, ulonglong2 *all) {
     uint64_t all_t, all_s;
     t = before_in_warp(t, of_warp[0]);

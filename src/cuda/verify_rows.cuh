@@ -116,23 +116,12 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     k->to = to;
 }
 
-/* What any law says of its row: its largest logit is `best`, and it gave `token`. */
-template <class type> __device__ __forceinline__ row_law law_begin(const work<type> &k, float best, int32_t token, bool probs) {
+/* A law of which the head is known: all there is to say of a row that is greedy, or of parameters that are wrong. By one thread. */
+template <class type> __device__ __forceinline__ row_law law_begin(const work<type> &k, const law_head &head) {
     row_law law = row_law();
-    (law_head &)law = head_make(best, token, k.nan, probs && k.nan);
+    (law_head &)law = head;
 #if CUT_MORE
-    law.flags |= k.request.said.row_flags;
-#endif
-    law.pieces = k.to.pieces;
-    return law;
-}
-
-/* The law of a row that is greedy, or of parameters that are wrong. By one thread. */
-template <class type> __device__ __forceinline__ row_law law_short(const work<type> &k, const row_state *state, bool probs) {
-    row_law law = row_law();
-    (law_head &)law = k.valid ? head_greedy(__ldcg(&state->best), k.nan, probs && k.nan) : head_wrong();
-#if CUT_MORE
-    if (k.valid) law.flags |= k.request.said.row_flags;
+    if (head.valid) law.flags |= k.request.said.row_flags;
 #endif
     law.pieces = k.to.pieces;
     return law;
@@ -152,7 +141,7 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
     }
     if (threadIdx.x == 0) {
         const answer &told = k->told;
-        row_law made = law_begin(*k, best, token, probs);
+        row_law made = law_begin(*k, head_make(best, token, k->nan, probs && k->nan));
         float most = best;
         made.greedy = CUT_MORE && told.greedy && !made.empty; /* a row may be read like others for its report */
         if (told.capped) most = told.high;
@@ -196,18 +185,16 @@ template <class visit> __device__ __forceinline__ void drafts_behind(const verif
 
 /* Leaves a row's law, and its state ready for the next call. By one thread. */
 __device__ __forceinline__ void law_leave(const verify_args &a, int64_t index, row_state *state, const row_law &law) {
-    const row_state ready = {0, 0};
-    *state = ready;
+    *state = {0, 0};
     a.head[index] = law;
     if (CUT_MORE || !law.greedy || index >= a.rows) a.law[index] = law; /* else nobody asks for it */
 }
 
 /* The same by all threads, a word each. */
 __device__ __forceinline__ void law_leave_all(const verify_args &a, int64_t index, const row_law &law) {
-    const row_state ready = {0, 0};
     if (threadIdx.x < BLOCK_THREADS / 2) block_copy(a.law + index, &law);
     else block_copy(a.head + index, (const law_head *)&law);
-    if (threadIdx.x == BLOCK_THREADS - 1) a.state[index] = ready;
+    if (threadIdx.x == BLOCK_THREADS - 1) a.state[index] = {0, 0};
 }
 
 /* Tells that so many groups more of a request's rows are done with, `greedy` as REQUEST_GREEDY or 0. By one thread. */
@@ -234,9 +221,9 @@ __device__ __forceinline__ closing greedy_arrive(const verify_args &a, const wor
     return request_arrive(a, k.home, p.end - p.first, first ? REQUEST_GREEDY : 0);
 }
 
-/* A block's part of a row; whoever completes a row makes its law. Tells whether it was the last row of its request, too. */
+/* Reads a block's part of a row; whoever completes a row makes its law. Tells whether that was the last of its request. */
 template <class type>
-__device__ __forceinline__ closing verify_part(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
+__device__ __forceinline__ closing part_judge(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
     const bool nan = part_read<type>(a, &k);
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
@@ -248,9 +235,10 @@ __device__ __forceinline__ closing verify_part(const verify_args &a, work<type> 
             if (p.first == 0 && p.end == a.groups && !k.to.greedy) last = true, k.nan = nan; /* nobody else to wait for */
             else last = row_arrive(state, &k, p.end - p.first, nan);
             if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
-                const row_law made = law_short(k, state, p.row >= a.rows && a.draft_probs);
+                const bool draft = p.row >= a.rows, empty = draft && a.draft_probs && k.nan;
+                const row_law made = law_begin(k, k.valid ? head_greedy(__ldcg(&state->best), k.nan, empty) : head_wrong());
                 law_leave(a, p.row, state, made);
-                if (p.row >= a.rows) /* else nobody asks for them; and offsets may be those of no row */
+                if (draft) /* else nobody asks for them; and offsets may be those of no row */
                     drafts_behind(a, p.row, [&](int32_t token, uint64_t *to) { *to = made.greedy && token == made.token; });
                 closes = request_arrive(a, k.home, a.groups, 0);
             }
@@ -278,7 +266,7 @@ __device__ __forceinline__ closing verify_part(const verify_args &a, work<type> 
 /* What a block has of one row, and then of its request. */
 template <class type>
 __device__ __forceinline__ void part_verify(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
-    if (verify_part<type>(a, k, law, last, closes) == CLOSES_NOT) return;
+    if (part_judge<type>(a, k, law, last, closes) == CLOSES_NOT) return;
     const row_home at = k.home;
     request_close(a, at.request, at.first, (int)at.count, closes == CLOSES_GREEDY, (walk_stage *)(void *)&k);
 }

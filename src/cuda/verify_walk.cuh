@@ -67,10 +67,9 @@ __device__ __forceinline__ law_head head_wrong() {
 
 /* Of a greedy row of the target, out of what its blocks have told; makes its state ready for the next call. */
 __device__ __forceinline__ law_head head_told(row_state *state) {
-    const row_state ready = {0, 0};
     const uint64_t best = __ldcg(&state->best);
     const uint32_t told = __ldcg(&state->done);
-    *state = ready;
+    *state = {0, 0};
     return told & GREEDY_WRONG ? head_wrong() : head_greedy(best, told & GREEDY_NAN, false);
 }
 
