@@ -180,9 +180,6 @@ template <class type> __device__ __forceinline__ lane_raw<type> chunk_raw(const 
 
 /* ---- look ------------------------------------------------------------------------------------------------- */
 
-template <class type> struct cluster_type { enum { LINEAR = 0 }; };
-template <class stored> struct cluster_type<type_probs<stored>> { enum { LINEAR = 1 }; };
-
 /* The largest and the smallest of a lane's tokens. If one is NaN the first is NaN and the second anything. */
 struct lane_range {
     float most, least;
@@ -309,7 +306,7 @@ __device__ __forceinline__ void groups_keep(const cluster_part &p, const cluster
 
 /* Whether groups_weigh can weigh a group with this maximum: its reference is PLAIN, or LINEAR. */
 template <class type> __device__ __forceinline__ bool peak_suits(const scale &by, float peak) {
-    return cluster_type<type>::LINEAR ? peak > 0.0f && peak < PLUS_INF : fabsf(peak * by.c) < 0x1p12f;
+    return type::LINEAR ? peak > 0.0f && peak < PLUS_INF : fabsf(peak * by.c) < 0x1p12f;
 }
 
 /* Makes weights of a chunk. Returns their sum. */
@@ -317,7 +314,7 @@ template <class type> __device__ __forceinline__ uint64_t chunk_weigh(const ref 
     uint64_t sum = 0;
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS; ++j) {
-        if (cluster_type<type>::LINEAR) x[j] = v_weight_any(x[j], &f);
+        if (type::LINEAR) x[j] = v_weight_any(x[j], &f);
         else v_weights_of(x + j, 1, f.c, f.c_low, f.magic, 1.0f, 0); /* v_weight without its floor */
         sum += v_round(x[j]);
     }
@@ -327,7 +324,7 @@ template <class type> __device__ __forceinline__ uint64_t chunk_weigh(const ref 
 /* Weights (for logarithms: logits) and notes of a plain row, whose logits are here. Returns the groups, as bits, that are left
  * to do. Of them anything is kept. */
 template <class type, bool logs> __device__ __forceinline__ uint32_t groups_weigh(const cluster_part &p, scale by) {
-    const bool linear = cluster_type<type>::LINEAR;
+    const bool linear = type::LINEAR;
     by.linear = linear; /* so that the compiler knows it */
     const int units = part_units(p);
     const char *lane = part_raw<type>(p) + unit_group() * GROUP * type::BYTES + group_lane() * 16;
@@ -414,7 +411,7 @@ template <class type> __device__ __forceinline__ void row_prepare(const write_ar
     k->greedy = k->temperature < GREEDY_BELOW && k->temperature != LINEAR_TEMPERATURE;
     k->by = scale_make(k->greedy ? 1.0f : k->temperature);
     k->row = k->valid ? write_row<type>(a, row) : device_row(); /* without a token */
-    k->plain = k->valid && !k->greedy && k->by.flat == cluster_type<type>::LINEAR && a.readable;
+    k->plain = k->valid && !k->greedy && k->by.flat == type::LINEAR && a.readable;
 }
 
 /* The groups of a block: their numbers, and notes of them. */

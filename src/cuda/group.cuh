@@ -43,23 +43,24 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
-/* REQUESTED, TOLD and ASKED: see below. SUMS: blocks leave sums by value of rows that look flat (sums.cuh). */
+/* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD and ASKED: see below. SUMS: blocks leave sums by value of rows that
+ * look flat (sums.cuh). */
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;
-    enum { BYTES = 4, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
+    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
     static constexpr uint32_t MINUS_INFS = 0xfc00fc00u; /* two of them */
-    enum { BYTES = 2, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
+    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
     static constexpr uint32_t MINUS_INFS = 0xff80ff80u;
-    enum { BYTES = 2, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
+    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
@@ -67,7 +68,7 @@ struct type_bf16 {
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
     static constexpr uint32_t MINUS_INFS = 0;
-    enum { BYTES = stored::BYTES, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 0 };
+    enum { BYTES = stored::BYTES, LINEAR = 1, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
     }

@@ -193,8 +193,11 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     return v;
 }
 
-/* What a row keeps, and its temperature; false: a parameter is wrong. Verdicts are made by decide_kernel or, of probabilities, by
- * verdict_kernel if there are filters. */
+/* Whether verdict_kernel has decided what is written: of probabilities, if there are filters. Logits are never filtered here. */
+template <class type> __device__ __forceinline__ bool verdicts_made(const write_args &a) { return type::LINEAR && a.filters; }
+
+/* What a row keeps, and its temperature; false: a parameter is wrong. */
+template <class type>
 __device__ __forceinline__ bool verdict_of(const write_args &a, int64_t row, verdict *v, float *temperature, verdict_space *s) {
 #if CUT_MORE
     *v = a.verdicts[row];
@@ -205,7 +208,7 @@ __device__ __forceinline__ bool verdict_of(const write_args &a, int64_t row, ver
     *v = verdict();
     if (!write_params(a, row, &p)) return false;
     *temperature = p.temperature;
-    *v = a.filters ? a.verdicts[row] : verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
+    *v = verdicts_made<type>(a) ? a.verdicts[row] : verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
     return true;
 #endif
 }
@@ -220,13 +223,14 @@ template <class type> __device__ __forceinline__ device_row written_row(const wr
 }
 
 /* The maximum of a group, out of the row's records. */
-__device__ __forceinline__ float verdict_peak(const write_args &a, const verdict &v, int64_t row, int g) {
-    const float *peaks = a.peak + row * a.groups * (a.filters ? PIECES : 1);
+template <class type> __device__ __forceinline__ float verdict_peak(const write_args &a, const verdict &v, int64_t row, int g) {
 #if CUT_MORE
+    const float *peaks = a.peak + row * a.groups * PIECES;
     if (v.only) return v.best; /* there are no records */
     if (!v.pieces) return peaks[g];
 #else
-    if (!a.filters) return peaks[g];
+    if (!verdicts_made<type>(a)) return a.peak[row * a.groups + g];
+    const float *peaks = a.peak + row * a.groups * PIECES;
 #endif
     return pieces_most(((const float4 *)peaks)[g]);
 }
@@ -377,7 +381,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, WRITES_PE
         {
             verdict v;
             float temperature;
-            const bool valid = verdict_of(a, row, &v, &temperature, &space);
+            const bool valid = verdict_of<type>(a, row, &v, &temperature, &space);
             if (threadIdx.x == 0) {
                 writing_make(&w, a, temperature, v, valid);
                 if (a.row_flags && blockIdx.x == 0) a.row_flags[row] = valid ? v.flags : RAFFLE_ROW_ARGUMENT;
@@ -386,7 +390,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, WRITES_PE
         __syncthreads();
         for (int first = (blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP) * per; first < a.groups; first += warps * per) {
             const int own = first + lane, count = min(per, a.groups - first);
-            const float peak = w.valid && lane < count ? verdict_peak(a, w.v, row, own) : MINUS_INF;
+            const float peak = w.valid && lane < count ? verdict_peak<type>(a, w.v, row, own) : MINUS_INF;
             const uint32_t keeps = __ballot_sync(ALL_LANES, w.valid && lane < count && verdict_keeps(w.v, own, peak));
             for (int i = 0; i < count; ++i)
                 if (!(keeps >> i & 1)) group_fill(a, w.filling, row, first + i);
@@ -400,9 +404,10 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, WRITES_PE
 }
 
 /* The groups [first, first + BLOCK_THREADS) of a row that may keep a token, in ascending order; how many there are. By a block. */
-__device__ __forceinline__ int groups_keep(const write_args &a, const verdict &v, int64_t row, int first, int32_t *group, uint32_t *of_warp) {
+template <class type>
+__device__ __forceinline__ int groups_kept(const write_args &a, const verdict &v, int64_t row, int first, int32_t *group, uint32_t *of_warp) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = first + (int)threadIdx.x;
-    const bool keeps = g < a.groups && verdict_keeps(v, g, verdict_peak(a, v, row, g));
+    const bool keeps = g < a.groups && verdict_keeps(v, g, verdict_peak<type>(a, v, row, g));
     const uint32_t lanes = __ballot_sync(ALL_LANES, keeps);
     if (lane == 0) of_warp[warp] = __popc(lanes);
     __syncthreads();
@@ -426,11 +431,11 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         verdict v;
         float temperature;
-        const bool valid = verdict_of(a, row, &v, &temperature, &space);
+        const bool valid = verdict_of<type>(a, row, &v, &temperature, &space);
         const device_row r = valid ? written_row<type>(a, row, v) : device_row();
         int64_t total = 0;
         for (int first = 0; valid && first < a.groups; first += BLOCK_THREADS) {
-            const int count = groups_keep(a, v, row, first, group, of_warp[0]);
+            const int count = groups_kept<type>(a, v, row, first, group, of_warp[0]);
             for (int next = 0; next < count; next += BLOCK_WARPS) { /* a token of each lane at a time: in order */
                 const int g = next + warp < count ? group[next + warp] : -1;
                 uint32_t bits[LANE_TOKENS], own = 0;
@@ -522,7 +527,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_k
         k.begin();
         const answer told = row_answer(&k, &k.params, k.row_best);
         const uint32_t flags = told.row_flags | (nan ? RULE_ROW_NAN : 0);
-        if (a.token) {
+        if (!type::LINEAR || a.token) {
             verdict_draw(a, k, row, told, flags);
         } else if (threadIdx.x == 0) {
             verdict v;
