@@ -7,7 +7,7 @@
 
 enum { GRID_ROWS = 32768 }; /* rows along the second side of a grid */
 
-#define KERNELS(type) {records_kernel<type>, verdict_kernel<type>, write_kernel<type>, list_kernel<type>, cluster_kernel<type>}
+#define KERNELS(type) {records_kernel<type>, verdict_kernel<type>, {write_kernel<type>, list_kernel<type>}, cluster_kernel<type>}
 const write_kernels write_kernels_logits[3] = {KERNELS(type_f32), KERNELS(type_f16), KERNELS(type_bf16)};
 
 static const write_kernels *kernels_of(const raffle_plan_desc *desc) {
@@ -140,7 +140,7 @@ static dim3 grid_of(const write_args &a, int processors) {
 }
 
 /* What is written of rows that are decided, or whose records are there. */
-static cudaError_t write_rows(const write_kernels &k, const write_args &a, const device_facts &gpu, cudaStream_t stream) {
+static cudaError_t write_rows(const row_kernels &k, const write_args &a, const device_facts &gpu, cudaStream_t stream) {
     cudaError_t code = cudaSuccess;
     if (a.list || a.count) code = launch(k.list, dim3((unsigned)least(a.rows, INT32_MAX)), a, gpu, stream);
     if (code == cudaSuccess && (a.data || a.kept || a.row_flags)) code = launch(k.write, grid_of(a, gpu.processors), a, gpu, stream);
@@ -150,7 +150,7 @@ static cudaError_t write_rows(const write_kernels &k, const write_args &a, const
 cudaError_t write_decided(const raffle_plan *plan, const call *call) {
     write_args a;
     args_make(&a, plan, call);
-    return write_rows(write_kernels_decided[plan->desc.dtype], a, facts_of(plan), call->launch.stream);
+    return write_rows(row_kernels_decided[plan->desc.dtype], a, facts_of(plan), call->launch.stream);
 }
 
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -170,6 +170,6 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     }
     code = launch(k.records, grid_of(a, gpu.processors), a, gpu, call->launch.stream);
     if (code == cudaSuccess && a.filters) code = launch(k.verdicts, dim3((unsigned)least(a.rows, INT32_MAX)), a, gpu, call->launch.stream);
-    if (code == cudaSuccess && !a.token) code = write_rows(k, a, gpu, call->launch.stream);
+    if (code == cudaSuccess && !a.token) code = write_rows(k.rows, a, gpu, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }

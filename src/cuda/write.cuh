@@ -62,13 +62,16 @@ struct write_args {
 
 typedef void (*write_function)(write_args);
 typedef void (*cluster_function)(write_args, int per);
+struct row_kernels { /* what is known of rows, written */
+    write_function write, list;
+};
 struct write_kernels {
-    write_function records, verdicts, write, list;
+    write_function records, verdicts;
+    row_kernels rows;
     cluster_function cluster;
 };
 extern const write_kernels write_kernels_logits[3], write_kernels_probs[3]; /* by raffle_dtype */
-/* Those behind decide_kernels, whose verdicts are of another size: write and list. */
-extern const write_kernels write_kernels_decided[3];
+extern const row_kernels row_kernels_decided[3]; /* behind decide_kernels, whose verdicts are of another size */
 extern const size_t verdict_decided_bytes;
 
 #define MASS_NAN (1ull << 63)

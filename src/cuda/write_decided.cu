@@ -68,6 +68,6 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
 
 #define TYPES(kernel) kernel(type_f32), kernel(type_f16), kernel(type_bf16)
 #define DECIDE(type) decide_kernel<requested<type>>
-#define KERNELS(type) {nullptr, nullptr, write_kernel<requested<type>>, list_kernel<requested<type>>, nullptr}
+#define KERNELS(type) {write_kernel<requested<type>>, list_kernel<requested<type>>}
 extern const sample_function decide_kernels[3] = {TYPES(DECIDE)};
-extern const write_kernels write_kernels_decided[3] = {TYPES(KERNELS)};
+extern const row_kernels row_kernels_decided[3] = {TYPES(KERNELS)};

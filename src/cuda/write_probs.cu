@@ -6,6 +6,8 @@
 #include "cluster.cuh"
 
 #define KERNELS(type)                                                                                                  \
-    {records_kernel<type_probs<type>>, verdict_kernel<type_probs<type>>, write_kernel<type_probs<type>>,               \
-     list_kernel<type_probs<type>>, cluster_kernel<type_probs<type>>}
+    {records_kernel<type_probs<type>>,                                                                                 \
+     verdict_kernel<type_probs<type>>,                                                                                 \
+     {write_kernel<type_probs<type>>, list_kernel<type_probs<type>>},                                                  \
+     cluster_kernel<type_probs<type>>}
 const write_kernels write_kernels_probs[3] = {KERNELS(type_f32), KERNELS(type_f16), KERNELS(type_bf16)};
