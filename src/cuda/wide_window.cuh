@@ -1,0 +1,481 @@
+/* wide_window.cuh - a window of values that probably holds the threshold of a row (wide.cuh): where it lies by a guess, what a reading of
+ * all groups says of it, and the threshold among its tokens. */
+#ifndef RAFFLE_CUDA_WIDE_WINDOW_CUH
+#define RAFFLE_CUDA_WIDE_WINDOW_CUH
+
+#include "sums.cuh"
+
+/* A group with maximum m, of a row that is weighed by PLAIN references. `most`: right is no more. */
+__device__ __forceinline__ group_ref group_ref_near(const fast_scale &s, float m, uint32_t most = UINT32_MAX) {
+    group_ref g;
+    g.ref = ref_make_near(s.by, m);
+    g.below = (uint32_t)s.exponent - (uint32_t)g.ref.exponent;
+    g.left = g.below < TICKET_BITS ? TICKET_BITS - g.below : 0;
+    g.right = g.below > TICKET_BITS ? min(g.below - TICKET_BITS, most) : 0;
+    return g;
+}
+
+/* The same for loops that shift by `right` without a question: no token has a ticket if the group is `empty`. */
+struct wide_group : group_ref {
+    bool empty;
+};
+__device__ __forceinline__ wide_group wide_group_make(const fast_scale &s, float m) {
+    wide_group w;
+    (group_ref &)w = group_ref_near(s, m, 31);
+    w.empty = !(m >= s.best - s.by.drop) || w.below >= TICKET_BITS + 32;
+    return w;
+}
+__device__ __forceinline__ uint32_t wide_weight(const wide_group &w, float x) { return v_round(v_weight(x, &w.ref, 0)) >> w.right; }
+/* Tickets of a group's tokens, y being the lane's, or -inf where a token is not wanted: what stands under a condition is done one behind
+ * the other. */
+__device__ __forceinline__ uint64_t wide_sum(const wide_group &w, const float y[LANE_TOKENS]) {
+    uint32_t weight[LANE_TOKENS];
+    uint64_t sum = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) weight[j] = v_round(v_weight(y[j], &w.ref, 0));
+    if (w.right) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) weight[j] >>= w.right;
+    }
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) sum += weight[j];
+    sum = group_sum(sum) << w.left;
+    return w.empty ? 0 : sum;
+}
+
+/* ---- where the threshold probably lies ---------------------------------------------------------------------- */
+
+/* A range of values (low, high] cut into bins. */
+struct wide_window {
+    float low, high, scale;
+    __device__ __forceinline__ int bin(float x) const { return max(0, min(BINS - 1, (int)((x - low) * scale))); } /* of logits that change, too */
+};
+__device__ __forceinline__ wide_window wide_window_make(float low, float high) {
+    wide_window w = {low, high, __fdividef(BINS, high - low)};
+    if (!(w.scale < FLT_MAX)) w.scale = 0.0f;
+    return w;
+}
+
+/* What is looked for: the smallest logit that stays if those that do have to reach a target. It counts tokens (`counts` below), or tickets. */
+struct wide_quest {
+    uint64_t target;
+    uint64_t all; /* tickets that the tokens from `floor` on have, */
+    float floor;  /* among which the threshold is */
+};
+
+/* Where a threshold probably lies. */
+struct wide_guessed {
+    float middle, half; /* a window with many tokens, but not too many */
+    float width;        /* of the bins that told */
+};
+
+#define ALIKE 0.1f /* windows narrower than this part of a bin: its tokens are few different values */
+
+/* A window around a value. */
+template <class type> __device__ __forceinline__ wide_window wide_around(float middle, float half, float best) {
+    if (type::BYTES == 2) half = fmaxf(half, fabsf(middle) * 0x1p-7f); /* from one bf16 to the next */
+    return wide_window_make(middle - half, fminf(middle + half, best));
+}
+
+/* Tickets of a token of group g. */
+__device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scale &s, int g, float x) {
+    const wide_group w = wide_group_make(s, q.peak[g]);
+    return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
+}
+
+/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`. Those from the floor on count: each for one
+ * unit, or for its weight, where 2^exponent is `unit` units. Returns the units below the bins. Weights are approximate here, and none counts
+ * for more than MOST_UNITS, so that no sum overflows: what is so heavy lies above the threshold. */
+enum { GUESS_GROUPS = 128, MOST_UNITS = 1 << 17 };
+static_assert((uint64_t)GUESS_GROUPS * GROUP * MOST_UNITS <= 1ull << 32, "all units of all tokens");
+template <bool counts, class type>
+__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale &s, const wide_quest &quest, int groups, float low, float width,
+                                                float unit) {
+    quick &q = k.q;
+    const float scale = fminf(__fdividef(1.0f, width), FLT_MAX);
+    uint32_t below = 0;
+    for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS) q.guess[i] = 0;
+    __syncthreads();
+    const auto spread = [&](int, const float x[LANE_TOKENS]) {
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const bool meant = x[j] >= quest.floor, here = x[j] > low; /* NaN is not */
+            const float power = meant ? one_fma(x[j], s.by.c, -(float)s.exponent) : MINUS_INF;
+            const uint32_t units = counts ? meant : (uint32_t)fminf(exp2f(power) * unit + 0.5f, MOST_UNITS - 1);
+            below += here ? 0 : units;
+            atomicAdd(q.guess + (int)fminf((fmaxf(x[j], low) - low) * scale, GUESS_BINS - 1), here ? units : 0);
+        }
+    };
+    const int whole = max(1, (int)(k.row.vocab / GROUP)); /* the last is left out if it is cut short */
+    const auto picked = [&](int i) { return (int)((uint32_t)(i * whole) / (uint32_t)groups); };
+    if (row_plain(k.row) && group_whole(k.row, 0)) {
+        groups_visit<type>(k.row, threadIdx.x / WARP, groups, picked, spread);
+    } else {
+        for (int i = threadIdx.x / WARP; i < groups; i += BLOCK_WARPS) {
+            float x[LANE_TOKENS];
+            lane_read<type>(k.row, picked(i), threadIdx.x % WARP, x);
+            spread(picked(i), x);
+        }
+    }
+    return (uint32_t)fast_sum(below, q.space[3]); /* a barrier, too */
+}
+
+/* Where the threshold probably lies, by one of eight of the row's groups. What lies below it is looked at: of that no token weighs more than
+ * one at the threshold, so how many of them are missed or met by chance is known to be small, whatever is above. Tokens are spread over
+ * bins of values, and the bin that matters once more if it has very many. */
+template <bool counts, class type>
+static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, wide_guessed *guess) {
+    __builtin_assume(__isShared(shared_k));
+    work<type> &k = *shared_k;
+    enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3, WANTED = 1 << 21, AROUND = 3, LONELY = 64 };
+    quick &q = k.q;
+    const int groups = max(16, min((int)GUESS_GROUPS, k.groups / 8));
+    const float part = (float)groups / (float)k.groups;
+    /* What is 30 powers of two below the best weighs nothing in a guess; and tokens are counted as far down as groups tell. */
+    const float deep = counts ? fmaxf(3.0f * (s.best - float_of_order(q.least)), s.by.drop * 0.25f) : s.by.drop * 0.5f;
+    float low = s.best - deep, high = s.best;
+    /* The tickets below the threshold, which are WANTED units in the groups that are looked at; a weight of 2^exponent is 2^41.5 tickets. */
+    const float under = counts ? 1.0f : fmaxf((float)(quest.all - quest.target), 1.0f);
+    const float unit = fminf(__fdividef(WANTED * 0x1.6ap41f, under * part), 0x1p60f);
+    for (int round = 0;; ++round) {
+        const float width = (high - low) * (1.0f / GUESS_BINS);
+        uint32_t before = wide_spread<counts>(k, s, quest, groups, low, width, unit), own[OWN], of_thread = 0, wanted = WANTED;
+        uint64_t inside;
+        if (threadIdx.x == 0) q.group = -1;
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) of_thread += own[i] = q.guess[(int)threadIdx.x * OWN + i];
+        const uint32_t below = (uint32_t)fast_before(of_thread, q.space[5], &inside);
+        if (counts) wanted = (uint32_t)fmaxf((float)(before + (uint32_t)inside) - (float)quest.target * part, 1.0f);
+        before += below;
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            if (before < wanted && before + own[i] >= wanted) {
+                q.group = (int)threadIdx.x * OWN + i;
+                q.rest = wanted - before;
+            }
+            before += own[i];
+        }
+        __syncthreads();
+        const int bin = q.group;
+        if (bin < 0) return false;
+        guess->width = width;
+        guess->middle = low + width * ((float)bin + __fdividef((float)q.rest, (float)q.guess[bin]));
+        /* How many tokens there are around it, by the tickets of some bins: a bin may have one value of 2-byte logits, or two. */
+        float of_bins = 0.0f;
+#pragma unroll
+        for (int i = -AROUND; i <= AROUND; ++i) of_bins += (float)q.guess[max(0, min(bin + i, GUESS_BINS - 1))];
+        const float each = exp2f(guess->middle * s.by.c - (float)s.exponent + (float)(WEIGHT_BITS + TICKET_BITS) + 0.5f);
+        const float tokens = counts ? __fdividef(of_bins, part) : of_bins * (1.0f / WANTED) * __fdividef(under, each);
+        guess->half = fminf(__fdividef(0.4f * LISTED * (2 * AROUND + 1) * width, tokens), 16.0f * width);
+        __syncthreads(); /* the bins are used again */
+        if (!counts && tokens < LONELY) return false; /* each of them counts for much: a guess by some of them means little */
+        if (guess->half >= ALIKE * width || round == ROUNDS - 1) return true;
+        high = fminf(high, low + width * (float)(bin + 2));
+        low = low + width * (float)(bin - 1);
+    }
+}
+
+/* ---- tokens inside, in a list ------------------------------------------------------------------------------- */
+
+/* Lists the marks of groups [from, from + MARKED) from the `count`-th place on, as far as there is room. A thread has four times
+ * those of half a group, and takes one mark a turn. Returns how many are listed then. */
+template <class type> __device__ __forceinline__ uint32_t wide_unmark(work<type> &k, int from, uint32_t count) {
+    enum { OWN = MARKED * WARP / BLOCK_THREADS / 16 };
+    quick &q = k.q;
+    const int halves = 2 * min((int)MARKED, k.groups - from);
+    uint32_t own = 0, words = 0; /* marks, and a bit for each word that has any */
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+        const int half = (int)threadIdx.x + i * BLOCK_THREADS;
+        uint4 some = ((const uint4 *)q.marked)[min(half, halves - 1)];
+        if (half >= halves) some = make_uint4(0, 0, 0, 0);
+        own += (uint32_t)(__popc(some.x) + __popc(some.y) + __popc(some.z) + __popc(some.w));
+        words |= (uint32_t)((some.x != 0) | (some.y != 0) << 1 | (some.z != 0) << 2 | (some.w != 0) << 3) << 4 * i;
+    }
+    uint64_t total;
+    uint32_t slot = count + (uint32_t)fast_before(own, q.space[2], &total), left = 0, first = 0;
+#pragma unroll 1
+    for (const uint32_t end = slot + own; slot < end; ++slot, left &= left - 1) {
+        if (!left) {
+            const uint32_t word = (uint32_t)__ffs(words) - 1, at = (threadIdx.x + word / 4 * BLOCK_THREADS) * 4 + word % 4;
+            words &= words - 1;
+            left = ((const uint32_t *)q.marked)[at];
+            first = (uint32_t)from * GROUP + at * 32;
+        }
+        if (slot < LISTED) q.listed[slot] = first + (uint32_t)__ffs(left) - 1;
+    }
+    return count + (uint32_t)total;
+}
+
+/* Lists the tokens that inside(g, x) names of each group: bits, one for each of the lane's. They are marked while the row is read, and
+ * listed later: nothing waits in that loop. Returns how many there are; no more than LISTED are in q.listed, as (256 x group + 8 x lane +
+ * which of the lane's). */
+template <int ahead, class type, class function> __device__ __forceinline__ uint32_t wide_mark(work<type> &k, function inside) {
+    quick &q = k.q;
+    uint32_t count = 0;
+#pragma unroll 1
+    for (int from = 0; from < k.groups; from += MARKED) {
+        row_visit<type, ahead>(k.row, from, min(from + MARKED, k.groups), [&](int g, const float x[LANE_TOKENS]) {
+            q.marked[g - from][threadIdx.x % WARP] = (uint8_t)inside(g, x);
+        });
+        __syncthreads();
+        count = wide_unmark(k, from, count);
+        __syncthreads();
+    }
+    return count;
+}
+
+/* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed. Returns the
+ * tickets above, or how many tokens are. */
+template <bool counts, class type>
+__device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window, uint32_t *count) {
+    quick &q = k.q;
+    uint64_t above = 0;
+    *count = wide_mark<64>(k, [&](int g, const float x[LANE_TOKENS]) {
+        const wide_group w = wide_group_make(s, q.peak[g]);
+        uint32_t inside = 0;
+        float y[LANE_TOKENS];
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            y[j] = x[j] > window.high ? x[j] : MINUS_INF;
+            above += counts && x[j] > window.high;
+            if (x[j] > window.low && !(x[j] > window.high)) inside |= 1u << j;
+        }
+        const uint64_t sum = wide_sum(w, y);
+        if (threadIdx.x % WARP == 0) {
+            q.mass[g] = sum;
+            above += counts ? 0 : sum;
+        }
+        return w.empty && !counts ? 0 : inside;
+    });
+    return fast_sum(above, q.space[6]);
+}
+
+/* ---- tokens inside, by bins --------------------------------------------------------------------------------- */
+
+/* Adds to a group's tickets in shared memory, where a 64-bit sum would be a loop. Each carry is seen by the one who made it. */
+__device__ __forceinline__ void mass_add(uint64_t *mass, uint64_t more) {
+    uint32_t *const half = (uint32_t *)mass, low = (uint32_t)more;
+    const uint32_t carry = atomicAdd(half, low) > ~low;
+    atomicAdd(half + 1, (uint32_t)(more >> 32) + carry);
+}
+
+/* Adds tickets to a bin. 64-bit sums in shared memory are a loop, and a carry would have to be waited for, so they are
+ * kept in three parts of 14 bits: of the tokens of BINNED groups, 2^18, none overflows. */
+enum { BINNED = 1024 };
+__device__ __forceinline__ void wide_add(quick &q, int bin, uint64_t tickets) {
+    atomicAdd(q.parts[0] + bin, (uint32_t)tickets & 0x3fffu);
+    atomicAdd(q.parts[1] + bin, (uint32_t)(tickets >> 14) & 0x3fffu);
+    atomicAdd(q.parts[2] + bin, (uint32_t)(tickets >> 28));
+}
+
+/* The bin in which the sum of tickets from above reaches the target, and the tickets above it; false if it is not in the window,
+ * which holds `inside`. */
+__device__ __forceinline__ bool wide_bin_find(quick &q, uint64_t above, uint64_t target, int *bin, uint64_t *above_bin, uint64_t *inside) {
+    const int own = BINS - 1 - (int)threadIdx.x; /* bins from the highest down, one a thread */
+    uint64_t held = 0;
+    if (own >= 0) held = q.parts[0][own] + ((uint64_t)q.parts[1][own] << 14) + ((uint64_t)q.parts[2][own] << 28);
+    const uint64_t before = above + fast_before(held, q.space[5], inside);
+    if (above >= target || above + *inside < target) return false;
+    if (before < target && before + held >= target) {
+        q.group = own;
+        q.rest = before;
+    }
+    __syncthreads();
+    *bin = q.group;
+    *above_bin = q.rest;
+    return true;
+}
+
+/* The same by a reading of the row. */
+template <class type>
+__device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale &s, const wide_window window, uint64_t target, int *bin,
+                                         uint64_t *above_bin) {
+    quick &q = k.q;
+    if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
+    __syncthreads();
+    uint64_t above = 0;
+    row_visit<type>(k.row, 0, k.groups, [&](int g, const float x[LANE_TOKENS]) {
+        const wide_group w = wide_group_make(s, q.peak[g]);
+        if (w.empty || !(q.peak[g] >= window.low)) return;
+        uint64_t sum = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            const uint32_t weight = wide_weight(w, x[j]);
+            if (x[j] > window.high) sum += weight;
+            else if (x[j] > window.low) wide_add(q, window.bin(x[j]), (uint64_t)weight << w.left);
+        }
+        above += sum << w.left;
+    });
+    above = fast_sum(above, q.space[4]);
+    uint64_t inside;
+    return wide_bin_find(q, above, target, bin, above_bin, &inside);
+}
+
+/* The third reading: what every group has above a bin of the window into q.mass, what it has inside into q.inside, and
+ * the tokens inside as candidates. */
+template <class type> __device__ __forceinline__ void wide_split(work<type> &k, const fast_scale &s, const wide_window window, int bin) {
+    quick &q = k.q;
+    uint32_t least = 0xffffffffu, most = 0;
+    for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = q.inside[g] = 0;
+    if (threadIdx.x == 0) q.count = 0;
+    __syncthreads();
+    row_visit<type>(k.row, 0, k.groups, [&](int g, const float x[LANE_TOKENS]) {
+        const wide_group w = wide_group_make(s, q.peak[g]);
+        if (w.empty || !(q.peak[g] >= window.low)) return;
+        uint64_t sum = 0, inside = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            if (!(x[j] > window.low)) continue;
+            const uint32_t weight = wide_weight(w, x[j]);
+            const int own = x[j] > window.high ? BINS : window.bin(x[j]);
+            if (own > bin) sum += weight;
+            if (own != bin) continue;
+            inside += weight;
+            least = min(least, order_of(x[j]));
+            most = max(most, order_of(x[j]));
+            if (*(volatile uint32_t *)&q.count > CANDIDATES) continue; /* too many: nobody needs to know how many */
+            const uint32_t slot = atomicAdd(&q.count, 1u);
+            if (slot >= CANDIDATES) continue;
+            q.order[slot] = order_of(x[j]);
+            q.id[slot] = (int32_t)lane_id<type>(k.row, g, threadIdx.x % WARP, j);
+        }
+        sum = group_sum(sum) << w.left;
+        inside = group_sum(inside) << w.left;
+        if (threadIdx.x % WARP) return;
+        q.mass[g] = sum;
+        q.inside[g] = inside;
+    });
+    fast_range(&least, &most, q.space[6]);
+    if (threadIdx.x == 0) {
+        q.low = least;
+        q.kept = most;
+    }
+    __syncthreads();
+}
+
+/* The threshold among candidates that lie in one bin, above which are `above` tickets. */
+__device__ __forceinline__ float wide_threshold(quick &q, const candidates &c, uint32_t least, uint32_t most, uint64_t above, uint64_t target) {
+    uint32_t key[OWN_CANDIDATES], found;
+    bool live[OWN_CANDIDATES];
+    amount unused;
+    select_begin(q);
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < OWN_CANDIDATES; ++j) {
+        key[j] = ~c.order[j];
+        live[j] = c.order[j];
+    }
+    const selection w = {0, 0, ~most, ~least, false, false, false};
+    const bool reached = fast_select(q, w, key, c.tickets, live, [&](uint64_t) { return target - above; }, &found, &unused);
+    return float_of_order(reached ? ~found : least);
+}
+
+/* ---- the threshold among listed tokens ---------------------------------------------------------------------- */
+
+/* Loads the listed tokens and adds their tickets, or ones, to the window's bins. Several are loaded at once, without conditions, so that one
+ * does not wait for the other. */
+template <bool counts, class type>
+__device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale &s, const wide_window window, uint32_t count) {
+    enum { AT_ONCE = 4 };
+    quick &q = k.q;
+    const bool plain = row_plain(k.row);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < count; i += AT_ONCE * BLOCK_THREADS) {
+        uint32_t place[AT_ONCE];
+        float x[AT_ONCE];
+        uint64_t held[AT_ONCE];
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            place[n] = q.listed[min(i + n * BLOCK_THREADS, count - 1)];
+            const int g = (int)(place[n] / GROUP), lane = (int)(place[n] / LANE_TOKENS % WARP);
+            const int64_t id = lane_id<type>(k.row, g, lane, (int)(place[n] % LANE_TOKENS));
+            x[n] = plain ? type::one(k.row.logits + id * type::BYTES) : token_read_inline<type>(k.row, id);
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            const bool own = i + n * BLOCK_THREADS < count;
+            if (own) q.listed_x[i + n * BLOCK_THREADS] = x[n];
+            held[n] = !own ? 0 : counts ? 1 : wide_tickets(q, s, (int)(place[n] / GROUP), x[n]);
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n)
+            if (held[n]) wide_add(q, window.bin(x[n]), held[n]);
+    }
+}
+
+/* The threshold among `count` tokens of one bin, above which are `above` tickets: the first down to which there are as many as the
+ * target. Each thread adds up what its own value reaches. */
+__device__ __forceinline__ uint32_t wide_threshold_few(quick &q, uint32_t count, uint64_t above, uint64_t target) {
+    const uint32_t own = threadIdx.x < count ? q.few_order[threadIdx.x] : 0;
+    uint64_t larger = above, equal = 0;
+#pragma unroll 4
+    for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t other = q.few_order[i];
+        const uint64_t held = q.few_tickets[i];
+        larger += other > own ? held : 0;
+        equal += other == own ? held : 0;
+    }
+    if (threadIdx.x < count && larger < target && larger + equal >= target) q.low = own;
+    __syncthreads();
+    return q.low;
+}
+
+/* Finds the threshold among the listed tokens and adds what stays of them to q.mass; gives the mass of all that stays. False
+ * if it is not among them, with where to look instead: NaN if that is not known. */
+template <bool counts, class type>
+__device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, const wide_window window, uint32_t listed, uint64_t above,
+                                          uint64_t target, float *threshold, uint64_t *total) {
+    quick &q = k.q;
+    if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
+    if (threadIdx.x == 0) q.count = 0;
+    __syncthreads();
+    wide_listed_add<counts>(k, s, window, listed);
+    __syncthreads();
+    int bin;
+    uint64_t above_bin, inside;
+    if (!wide_bin_find(q, above, target, &bin, &above_bin, &inside)) {
+        /* As far from the window's upper end as its density tells, but not further than to its neighbours. */
+        const float breadth = window.high - window.low, by = ((float)above - (float)target) * (breadth / (float)inside);
+        *threshold = inside ? window.high + fmaxf(-1.5f * breadth, fminf(by, 0.5f * breadth)) : __int_as_float(0x7fffffff);
+        return false;
+    }
+    uint32_t least = 0xffffffffu, most = 0;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < listed; i += BLOCK_THREADS) {
+        const float x = q.listed_x[i];
+        if (window.bin(x) != bin) continue;
+        least = min(least, order_of(x));
+        most = max(most, order_of(x));
+        const uint32_t slot = atomicAdd(&q.count, 1u);
+        if (slot >= BINS) continue;
+        q.few_order[slot] = order_of(x);
+        q.few_tickets[slot] = counts ? 1 : wide_tickets(q, s, (int)(q.listed[i] / GROUP), x);
+    }
+    fast_range(&least, &most, q.space[6]);
+    const uint32_t count = q.count;
+    if (least != most && count > BINS) {
+        *threshold = __int_as_float(0x7fffffff);
+        return false;
+    }
+    const float low = float_of_order(least == most ? least : wide_threshold_few(q, count, above_bin, target));
+    uint64_t kept = 0;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < listed; i += BLOCK_THREADS) {
+        if (!(q.listed_x[i] >= low)) continue;
+        const int g = (int)(q.listed[i] / GROUP);
+        const uint64_t held = wide_tickets(q, s, g, q.listed_x[i]);
+        kept += held;
+        mass_add(q.mass + g, held);
+    }
+    *threshold = low;
+    if (counts) {
+        __syncthreads();
+        kept = above = 0;
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) kept += q.mass[g];
+    }
+    *total = above + fast_sum(kept, q.space[3]);
+    return true;
+}
+
+#endif
