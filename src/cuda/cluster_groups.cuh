@@ -116,7 +116,8 @@ template <class type> __device__ __forceinline__ bool part_ask(const write_args 
 template <class type> __device__ __forceinline__ void part_fill(const write_args &a, const cluster_part &p) {
     const uint32_t all = part_units(p) * (UNIT * GROUP * type::BYTES);
     char *const raw = part_raw<type>(p);
-    for (uint32_t at = part_bytes<type>(a, p) + threadIdx.x % WARP * 4; at < all; at += WARP * 4) *(uint32_t *)(raw + at) = type::MINUS_INFS;
+    for (uint32_t at = part_bytes<type>(a, p) + threadIdx.x % WARP * 4; at < all; at += WARP * 4)
+        *(uint32_t *)(raw + at) = type::MINUS_INFS;
 }
 
 /* The lane's tokens of chunk k, given the address of its first. */
@@ -164,7 +165,9 @@ template <class pair, class type> __device__ __forceinline__ lane_range range_of
     const lane_range r = {max_or_nan(__low2float(most), __high2float(most)), fminf(__low2float(least), __high2float(least))};
     return r;
 }
-template <> __device__ __forceinline__ lane_range range_of(const lane_raw<type_bf16> raw[CHUNKS]) { return range_of_pairs<__nv_bfloat162>(raw); }
+template <> __device__ __forceinline__ lane_range range_of(const lane_raw<type_bf16> raw[CHUNKS]) {
+    return range_of_pairs<__nv_bfloat162>(raw);
+}
 template <> __device__ __forceinline__ lane_range range_of(const lane_raw<type_f16> raw[CHUNKS]) { return range_of_pairs<__half2>(raw); }
 
 /* The largest of a lane's tokens that are numbers. */
@@ -362,7 +365,8 @@ template <int dtype> __device__ __forceinline__ void chunk_write(char *to, int l
         if (left > 0) *(float4 *)to = make_float4(y[0], y[1], y[2], y[3]);
         if (left > GROUP_LANES * 4) *(float4 *)(to + GROUP_LANES * 16) = make_float4(y[4], y[5], y[6], y[7]);
     } else if (left > 0) {
-        *(uint4 *)to = make_uint4(pair_make<dtype>(y[0], y[1]), pair_make<dtype>(y[2], y[3]), pair_make<dtype>(y[4], y[5]), pair_make<dtype>(y[6], y[7]));
+        *(uint4 *)to = make_uint4(pair_make<dtype>(y[0], y[1]), pair_make<dtype>(y[2], y[3]), pair_make<dtype>(y[4], y[5]),
+                                  pair_make<dtype>(y[6], y[7]));
     }
 }
 
@@ -375,7 +379,8 @@ __device__ __forceinline__ uint32_t note_distance(const cluster_verdict &v, cons
 
 /* A unit of the warp to places that 16-byte stores reach, as probabilities, or as logarithms of a row that is not STEP or LINEAR. */
 template <int dtype, bool logs>
-__device__ __forceinline__ void unit_write(const cluster_verdict &v, const cluster_note &n, const float4 *first, const float4 *last, char *to, int left) {
+__device__ __forceinline__ void unit_write(const cluster_verdict &v, const cluster_note &n, const float4 *first, const float4 *last,
+                                           char *to, int left) {
     const portion below = portion_below(v.of_best, note_distance(v, n));
     const bool nothing = n.peak == MINUS_INF || below.none;
     const log_line line = v.line;
@@ -393,7 +398,8 @@ __device__ __forceinline__ void unit_write(const cluster_verdict &v, const clust
 }
 /* The same where no probability is small. All of the unit is in the row. */
 template <int dtype>
-__device__ __forceinline__ void unit_write_near(const cluster_verdict &v, uint32_t distance, const float4 *first, const float4 *last, char *to) {
+__device__ __forceinline__ void unit_write_near(const cluster_verdict &v, uint32_t distance, const float4 *first, const float4 *last,
+                                                char *to) {
     const portion near = portion_near(v.of_best, distance);
 #pragma unroll
     for (int k = 0; k < CHUNKS; ++k) {
@@ -418,7 +424,8 @@ __device__ __forceinline__ void groups_write(const write_args &a, const cluster_
     for (int i = 0; i < units; ++i) {
         const cluster_note n = *note; /* of a group behind the row's end: anything, but for its flags */
         const uint32_t distance = note_distance(v, n);
-        if (!logs && __all_sync(ALL_LANES, n.sum_high & NOTE_NEAR && distance <= v.reach)) unit_write_near<dtype>(v, distance, first, last, to);
+        const bool near = !logs && __all_sync(ALL_LANES, n.sum_high & NOTE_NEAR && distance <= v.reach);
+        if (near) unit_write_near<dtype>(v, distance, first, last, to);
         else unit_write<dtype, logs>(v, n, first, last, to, left);
         first += UNIT * GROUP_FLOAT4S;
         last += UNIT * GROUP_FLOAT4S;

@@ -23,11 +23,12 @@
 /* No token is marked; by all warps but the first. */
 __device__ __forceinline__ void edit_clear(edit_space &s) {
     const uint32_t least = order_of(MINUS_INF);
+    const uint4 none = make_uint4(0, 0, 0, 0), lowest = make_uint4(least, least, least, least);
     const int first = (int)threadIdx.x - WARP;
 #pragma unroll 1
-    for (int i = first; i < EDIT_WORDS / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.bits)[i] = make_uint4(0, 0, 0, 0);
+    for (int i = first; i < EDIT_WORDS / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.bits)[i] = none;
 #pragma unroll 1
-    for (int i = first; i < EDIT_GROUPS * PIECES / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.most)[i] = make_uint4(least, least, least, least);
+    for (int i = first; i < EDIT_GROUPS * PIECES / 4; i += BLOCK_THREADS - WARP) ((uint4 *)s.most)[i] = lowest;
 }
 
 /* The list of allowed ids as a mask of the part, less what the caller's mask forbids. */
@@ -299,7 +300,8 @@ template <class type> __device__ __forceinline__ void edits_weigh(const work<typ
         const uint32_t g = s.at[i] / GROUP, peak = s.most[g * PIECES];
         if (peak == REDONE) continue;
         const ref f = ref_make_near(to.by, float_of(peak));
-        atomicAdd((unsigned long long *)to.mass + first + g, (unsigned long long)v_round(v_weight(v_max(float_of(s.cell[i]), MINUS_INF), &f, 0)));
+        const uint32_t weight = v_round(v_weight(v_max(float_of(s.cell[i]), MINUS_INF), &f, 0));
+        atomicAdd((unsigned long long *)to.mass + first + g, (unsigned long long)weight);
     }
 }
 

@@ -34,9 +34,11 @@ __device__ __forceinline__ uint32_t flags_of(float best, bool nan) {
 
 enum { SUM_BINS = 512 }; /* values of sums.cuh, in shared memory and in the workspace */
 
-/* What fast.cuh keeps in shared memory: of as many groups as 48 KiB have room for, 270,336 tokens. Some vocabularies are a little more than 2^18. */
+/* What fast.cuh and wide.cuh keep in shared memory: of as many groups as 48 KiB have room for, 270,336 tokens. Some vocabularies are a
+ * little more than 2^18. */
 enum {
-    QUICK_GROUPS = 1056, OWN_GROUPS = (QUICK_GROUPS + BLOCK_THREADS - 1) / BLOCK_THREADS, BINS = 256, CANDIDATES = 512, EDITED = 5 * CANDIDATES,
+    QUICK_GROUPS = 1056, OWN_GROUPS = (QUICK_GROUPS + BLOCK_THREADS - 1) / BLOCK_THREADS, BINS = 256, CANDIDATES = 512,
+    EDITED = 5 * CANDIDATES,
     QUICK_PIECES = 512, GUESS_BINS = 1024, LISTED = 3072, MARKED = 512, SELECTIONS = 3, SELECT_PARTS = 3, SELECT_BINS = 4 * WARP
 };
 typedef uint32_t select_sums[SELECT_PARTS][SELECT_BINS]; /* candidates by bins of keys: how many, and their tickets in two parts */

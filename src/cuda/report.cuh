@@ -166,7 +166,8 @@ template <class type> __device__ __forceinline__ bool report_open(work<type> *k,
         groups_redo<type>(k, threadIdx.x / WARP, k->groups, false);
         __syncthreads();
     }
-    const bool whole = point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at); /* another mass than the draw's */
+    /* Another mass than the draw's. */
+    const bool whole = point != RAFFLE_FILTERED && !(told.whole && !k->apart && v->temperature == drawn_at);
     report_found f = {whole ? k->shown_mass : told.draw_tickets, k->best, 0};
     const bool weighs = whole && !f.mass;
     if (v->near && (weighs || !listed)) {
@@ -386,7 +387,8 @@ template <class type> static __device__ __noinline__ void report_top_far(work<ty
 
 /* Of a lane's tokens, adds to above[i] those that are kept and larger than y[i]. */
 template <int ranks, class type>
-__device__ __forceinline__ void lane_ranks(const work<type> *k, const view *v, int g, const float x[LANE_TOKENS], const float *y, uint32_t *above) {
+__device__ __forceinline__ void lane_ranks(const work<type> *k, const view *v, int g, const float x[LANE_TOKENS], const float *y,
+                                           uint32_t *above) {
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS; ++j) {
         if (!cut_keeps(v->kept, x[j], lane_id<type>(k->row, g, threadIdx.x % WARP, j))) continue;
@@ -548,7 +550,8 @@ template <class type> static __device__ __noinline__ void report_tell(work<type>
     if (r.point == RAFFLE_FILTERED && k->told.greedy) return report_only(r, row, vocab, k->told.tie_last, k->told.token);
     if (!report_open(k, v, r.point, (uint32_t)r.top_count)) return report_only(r, row, vocab, RULE_NO_TOKEN, RULE_NO_TOKEN);
     bool listed = k->listed;
-    if (!listed && r.top_count && r.top_count <= CANDIDATES && v->near && !v->kept.capped) listed = report_list(k, v, (uint32_t)r.top_count);
+    if (!listed && r.top_count && r.top_count <= CANDIDATES && v->near && !v->kept.capped)
+        listed = report_list(k, v, (uint32_t)r.top_count);
     if (listed) {
         report_near(k, v, row);
     } else {

@@ -195,7 +195,8 @@ __device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const device
  * too many tickets are `unsure` afterwards. By one warp. Not a part of its caller,
  * because that calls others, which would put most of this on the stack. */
 template <class type>
-static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int base, uint32_t todo, uint32_t both, float peaks, float draft_peaks) {
+static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int base, uint32_t todo, uint32_t both, float peaks,
+                                                           float draft_peaks) {
     __builtin_assume(__isShared(job));
     const left_job &k = *job;
     uint64_t left_t = 0, left_s = 0;
@@ -292,7 +293,8 @@ template <class type, class draft> static __device__ __noinline__ void left_over
         uint32_t slow = __ballot_sync(ALL_LANES, reads);
         if constexpr (same_type<type, draft>::YES) {
             const bool plain = k.target_near && k.own_near && row_plain(k.row) && row_plain(k.draft_row);
-            const uint32_t fast = __ballot_sync(ALL_LANES, reads && plain && group_whole(k.row, g)), both = __ballot_sync(ALL_LANES, s.some);
+            const uint32_t fast = __ballot_sync(ALL_LANES, reads && plain && group_whole(k.row, g));
+            const uint32_t both = __ballot_sync(ALL_LANES, s.some);
             slow &= ~fast;
             if (fast) {
                 const ulonglong2 sums = groups_left_fast<type>(job, base, fast, both, t.peak, s.peak);

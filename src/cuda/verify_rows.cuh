@@ -163,7 +163,8 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
 
 /* The tickets of a draft under a row's law, to one place. By all threads. */
 template <class type>
-__device__ __forceinline__ void draft_tickets(const verify_args &a, int64_t index, work<type> *k, const row_law &law, int32_t token, uint64_t *to) {
+__device__ __forceinline__ void draft_tickets(const verify_args &a, int64_t index, work<type> *k, const row_law &law, int32_t token,
+                                              uint64_t *to) {
     if (token < 0 || token >= a.vocab) return;
     uint64_t own = law.greedy && token == law.token;
     if (!law.greedy && !law.empty)
@@ -171,7 +172,8 @@ __device__ __forceinline__ void draft_tickets(const verify_args &a, int64_t inde
     if (threadIdx.x == token % GROUP) *to = own;
 }
 
-/* The drafts behind a row of a request whose offsets are good (a draft's row needs none), and where their tickets in it go: each(token, place). */
+/* Calls each(token, place) for the drafts behind a row of a request whose offsets are good (a draft's row needs none): their tickets in it
+ * go to that place. */
 template <class visit> __device__ __forceinline__ void drafts_behind(const verify_args &a, int64_t index, visit each) {
     if (index >= a.rows) {
         const int64_t i = index - a.rows;

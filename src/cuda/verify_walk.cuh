@@ -264,7 +264,8 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
     return child;
 }
 
-/* The request ends behind `end.count` drafts, which are emitted; a token that must be recovered is left to the second kernel. By one warp. */
+/* The request ends behind `end.count` drafts, which are emitted; a token that must be recovered is left to the second kernel. By one
+ * warp. */
 __device__ __forceinline__ void walk_finish(const verify_args &a, const request_walk &w, const walk_end &end) {
     if (!end.recovered) return emit_last(a, w, end.count, end.token, end.node + 1, end.flags);
     left_item *to = items_take(a, 1), item = item_make(w, end.node, end.count);

@@ -6,9 +6,9 @@
  *   1. some groups show about where the threshold lies: a window of values that holds two or three thousand tokens;
  *   2. a reading adds up what every group has above the window, and lists the tokens inside; they show the threshold.
  *
- * A window that missed is moved, or made narrower, up to twice, and the row read again. Where that does not help, most often because many tokens are
- * equal, a wider window is cut into 256 bins: a reading adds up the tickets of each, so the threshold's bin is known, and one
- * more lists it.
+ * A window that missed is moved, or made narrower, up to twice, and the row read again. Where that does not help, most often because
+ * many tokens are equal, a wider window is cut into 256 bins: a reading adds up the tickets of each, so the threshold's bin is known,
+ * and one more lists it.
  *
  * Sums are of whole tickets, so nothing is approximate but the guess, which only decides whether the row is done here:
  * what is not, goes through cut.h. */
@@ -68,8 +68,8 @@ template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &
 
 /* The threshold by bins of the window, for rows of which a list would be too long: two readings. */
 template <class type>
-__device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s, const wide_window window, uint64_t target, float *threshold,
-                                             uint64_t *total) {
+__device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s, const wide_window window, uint64_t target,
+                                             float *threshold, uint64_t *total) {
     quick &q = k.q;
     int bin;
     uint64_t above, own = 0;
@@ -115,7 +115,8 @@ template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, c
 
 /* The first of `count` values, `step` apart, down to which the sums of all sections reach the target: -1 if none does. Sums go to
  * q.tickets. */
-template <class type> __device__ __forceinline__ int sums_reach(work<type> &k, int sections, int first, int step, int count, uint64_t target) {
+template <class type>
+__device__ __forceinline__ int sums_reach(work<type> &k, int sections, int first, int step, int count, uint64_t target) {
     enum { AT_ONCE = 8 };
     quick &q = k.q;
     const int lanes = BLOCK_THREADS / count, own = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % WARP;
@@ -200,10 +201,11 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
     return true;
 }
 
-/* The threshold by windows around a guess. Leaves what every group keeps in q.mass, and gives the sum. Not inlined: top-k and top-p may both
- * ask. */
+/* The threshold by windows around a guess. Leaves what every group keeps in q.mass, and gives the sum. Not inlined: top-k and top-p may
+ * both ask. */
 template <bool counts, class type>
-static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, float *threshold, uint64_t *total) {
+static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, float *threshold,
+                                                  uint64_t *total) {
     __builtin_assume(__isShared(shared_k));
     enum { TRIES = 3 };
     work<type> &k = *shared_k;

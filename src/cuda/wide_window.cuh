@@ -48,7 +48,8 @@ __device__ __forceinline__ uint64_t wide_sum(const wide_group &w, const float y[
 /* A range of values (low, high] cut into bins. */
 struct wide_window {
     float low, high, scale;
-    __device__ __forceinline__ int bin(float x) const { return max(0, min(BINS - 1, (int)((x - low) * scale))); } /* of logits that change, too */
+    /* Of any logit: those that change under the kernel may be outside. */
+    __device__ __forceinline__ int bin(float x) const { return max(0, min(BINS - 1, (int)((x - low) * scale))); }
 };
 __device__ __forceinline__ wide_window wide_window_make(float low, float high) {
     wide_window w = {low, high, __fdividef(BINS, high - low)};
@@ -56,7 +57,8 @@ __device__ __forceinline__ wide_window wide_window_make(float low, float high) {
     return w;
 }
 
-/* What is looked for: the smallest logit that stays if those that do have to reach a target. It counts tokens (`counts` below), or tickets. */
+/* What is looked for: the smallest logit that stays if those that do have to reach a target. It counts tokens
+ * (`counts` below), or tickets. */
 struct wide_quest {
     uint64_t target;
     uint64_t all; /* tickets that the tokens from `floor` on have, */
@@ -83,14 +85,14 @@ __device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scal
     return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
 }
 
-/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`. Those from the floor on count: each for one
- * unit, or for its weight, where 2^exponent is `unit` units. Returns the units below the bins. Weights are approximate here, and none counts
- * for more than MOST_UNITS, so that no sum overflows: what is so heavy lies above the threshold. */
+/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`. Those from the floor on count: each for
+ * one unit, or for its weight, where 2^exponent is `unit` units. Returns the units below the bins. Weights are approximate here, and none
+ * counts for more than MOST_UNITS, so that no sum overflows: what is so heavy lies above the threshold. */
 enum { GUESS_GROUPS = 128, MOST_UNITS = 1 << 17 };
 static_assert((uint64_t)GUESS_GROUPS * GROUP * MOST_UNITS <= 1ull << 32, "all units of all tokens");
 template <bool counts, class type>
-__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale &s, const wide_quest &quest, int groups, float low, float width,
-                                                float unit) {
+__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale &s, const wide_quest &quest, int groups, float low,
+                                                float width, float unit) {
     quick &q = k.q;
     const float scale = fminf(__fdividef(1.0f, width), FLT_MAX);
     uint32_t below = 0;
@@ -120,9 +122,9 @@ __device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale 
     return (uint32_t)fast_sum(below, q.space[3]); /* a barrier, too */
 }
 
-/* Where the threshold probably lies, by one of eight of the row's groups. What lies below it is looked at: of that no token weighs more than
- * one at the threshold, so how many of them are missed or met by chance is known to be small, whatever is above. Tokens are spread over
- * bins of values, and the bin that matters once more if it has very many. */
+/* Where the threshold probably lies, by one of eight of the row's groups. What lies below it is looked at: of that no token weighs more
+ * than one at the threshold, so how many of them are missed or met by chance is known to be small, whatever is above. Tokens are spread
+ * over bins of values, and the bin that matters once more if it has very many. */
 template <bool counts, class type>
 static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, wide_guessed *guess) {
     __builtin_assume(__isShared(shared_k));
@@ -134,7 +136,8 @@ static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_
     /* What is 30 powers of two below the best weighs nothing in a guess; and tokens are counted as far down as groups tell. */
     const float deep = counts ? fmaxf(3.0f * (s.best - float_of_order(q.least)), s.by.drop * 0.25f) : s.by.drop * 0.5f;
     float low = s.best - deep, high = s.best;
-    /* The tickets below the threshold, which are WANTED units in the groups that are looked at; a weight of 2^exponent is 2^41.5 tickets. */
+    /* The tickets below the threshold, which are WANTED units in the groups that are looked at; a weight of 2^exponent is
+     * 2^41.5 tickets. */
     const float under = counts ? 1.0f : fmaxf((float)(quest.all - quest.target), 1.0f);
     const float unit = fminf(__fdividef(WANTED * 0x1.6ap41f, under * part), 0x1p60f);
     for (int round = 0;; ++round) {
@@ -355,7 +358,8 @@ template <class type> __device__ __forceinline__ void wide_split(work<type> &k, 
 }
 
 /* The threshold among candidates that lie in one bin, above which are `above` tickets. */
-__device__ __forceinline__ float wide_threshold(quick &q, const candidates &c, uint32_t least, uint32_t most, uint64_t above, uint64_t target) {
+__device__ __forceinline__ float wide_threshold(quick &q, const candidates &c, uint32_t least, uint32_t most, uint64_t above,
+                                                uint64_t target) {
     uint32_t key[OWN_CANDIDATES], found;
     bool live[OWN_CANDIDATES];
     amount unused;
@@ -373,8 +377,8 @@ __device__ __forceinline__ float wide_threshold(quick &q, const candidates &c, u
 
 /* ---- the threshold among listed tokens ---------------------------------------------------------------------- */
 
-/* Loads the listed tokens and adds their tickets, or ones, to the window's bins. Several are loaded at once, without conditions, so that one
- * does not wait for the other. */
+/* Loads the listed tokens and adds their tickets, or ones, to the window's bins. Several are loaded at once, without conditions, so that
+ * one does not wait for the other. */
 template <bool counts, class type>
 __device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale &s, const wide_window window, uint32_t count) {
     enum { AT_ONCE = 4 };

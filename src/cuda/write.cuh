@@ -160,7 +160,8 @@ struct verdict_space {
 };
 
 /* What an unfiltered row keeps, out of its records: by all threads of a block, the same to all. */
-__device__ __forceinline__ verdict verdict_whole(int groups, float temperature, const float *peaks, const uint64_t *masses, verdict_space *s) {
+__device__ __forceinline__ verdict verdict_whole(int groups, float temperature, const float *peaks, const uint64_t *masses,
+                                                 verdict_space *s) {
     const int warp = threadIdx.x / WARP;
     uint64_t most = 0;
     for (int g = threadIdx.x; g < groups; g += BLOCK_THREADS) most = max(most, token_key(peaks[g], g));
@@ -211,7 +212,8 @@ __device__ __forceinline__ bool verdict_of(const write_args &a, int64_t row, ver
     *v = verdict();
     if (!write_params(a, row, &p)) return false;
     *temperature = p.temperature;
-    *v = verdicts_made<type>(a) ? a.verdicts[row] : verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
+    if (verdicts_made<type>(a)) *v = a.verdicts[row];
+    else *v = verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
     return true;
 #endif
 }
@@ -332,7 +334,8 @@ __device__ __forceinline__ void mask_store(uint32_t *words, bool wide, int lane,
 
 /* One group that keeps nothing, by a warp. */
 __device__ __forceinline__ void group_fill(const write_args &a, uint32_t filling, int64_t index, int g) {
-    const int lane = threadIdx.x % WARP, count = (int)min((int64_t)GROUP, a.vocab - g * (int64_t)GROUP), bytes = a.dtype == RAFFLE_F32 ? 4 : 2;
+    const int lane = threadIdx.x % WARP, count = (int)min((int64_t)GROUP, a.vocab - g * (int64_t)GROUP);
+    const int bytes = a.dtype == RAFFLE_F32 ? 4 : 2;
     char *to = a.data + (index * a.data_stride + g * (int64_t)GROUP) * bytes;
     if (a.data && count == GROUP && (uintptr_t)to % 16 == 0) {
         for (int i = lane; i < GROUP * bytes / 16; i += WARP) ((uint4 *)to)[i] = make_uint4(filling, filling, filling, filling);
@@ -408,7 +411,8 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, WRITES_PE
 
 /* The groups [first, first + BLOCK_THREADS) of a row that may keep a token, in ascending order; how many there are. By a block. */
 template <class type>
-__device__ __forceinline__ int groups_kept(const write_args &a, const verdict &v, int64_t row, int first, int32_t *group, uint32_t *of_warp) {
+__device__ __forceinline__ int groups_kept(const write_args &a, const verdict &v, int64_t row, int first, int32_t *group,
+                                           uint32_t *of_warp) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = first + (int)threadIdx.x;
     const bool keeps = g < a.groups && verdict_keeps(v, g, verdict_peak<type>(a, v, row, g));
     const uint32_t lanes = __ballot_sync(ALL_LANES, keeps);
@@ -473,7 +477,8 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
 /* ---- filters ------------------------------------------------------------------------------------------ */
 
 /* Draws the results from `row` on that share its row and parameters, and writes their tokens and flags. */
-template <class type> __device__ __forceinline__ void verdict_draw(const write_args &a, work<type> &k, int64_t row, const answer &told, uint32_t flags) {
+template <class type>
+__device__ __forceinline__ void verdict_draw(const write_args &a, work<type> &k, int64_t row, const answer &told, uint32_t flags) {
     const bool draws = !told.greedy && !(told.row_flags & RULE_ROW_EMPTY);
     const cut c = cut_of(&told);
     int32_t token = told.row_flags & RULE_ROW_EMPTY ? a.empty_token : told.token;
