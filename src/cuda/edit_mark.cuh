@@ -44,7 +44,7 @@ struct edit_part {
  * are a maximum, while cells hold nothing else; to add up the rest. */
 enum { PASS_MARK, PASS_LENGTHS, PASS_REST };
 
-/* Where it goes what is found. */
+/* Where what is found goes. */
 struct edit_notes {
     edit_part p;
     edit_space *s;
@@ -122,7 +122,7 @@ __device__ __forceinline__ bool ids_mark(const int32_t *ids, int32_t count, int6
     return wrong;
 }
 
-/* Calls visit(i, id, bias) for this thread's biases, for the last perhaps twice. */
+/* Calls visit(i, id, bias) for this thread's biases; for the last of all perhaps twice, and by several threads. */
 template <class function> __device__ __forceinline__ void bias_visit(const raffle_extra &e, function visit) {
 #pragma unroll 1
     for (int32_t first = threadIdx.x; first < e.bias_count; first += LIST_AT_ONCE * BLOCK_THREADS) {
@@ -139,7 +139,7 @@ template <class function> __device__ __forceinline__ void bias_visit(const raffl
     }
 }
 
-/* The same for biases. */
+/* ids_mark for biases. */
 __device__ __forceinline__ bool bias_mark(const raffle_extra &e, int64_t vocab, bool marks, const edit_notes &to) {
     bool wrong = !extra_count_good(e.bias_id, e.bias_count, vocab);
     if (wrong) return true;

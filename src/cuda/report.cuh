@@ -397,7 +397,7 @@ __device__ __forceinline__ void lane_ranks(const work<type> *k, const view *v, i
     }
 }
 
-/* Reads the groups that have tokens above `least`. Where their maxima are near, they are listed first (in q.tickets, which nobody
+/* Reads the groups that have tokens above `least`. Where their maxima are near, they are listed first (in q.edited, which nobody
  * needs any more), and several are read at once. */
 template <int ranks, class type>
 __device__ __forceinline__ void groups_ranks(work<type> *k, const view *v, float least, const float *y, uint32_t *above) {
@@ -414,8 +414,8 @@ __device__ __forceinline__ void groups_ranks(work<type> *k, const view *v, float
         }
         return;
     }
-    uint32_t *list = (uint32_t *)k->q.edited + 2 * CANDIDATES; /* behind q.sorted and q.sorted_id */
-    static_assert((int)EDITED - 2 * (int)CANDIDATES >= (int)QUICK_GROUPS, "a place for every group");
+    uint32_t *list = (uint32_t *)k->q.edited;
+    static_assert((int)EDITED >= (int)QUICK_GROUPS, "a place for every group");
     if (threadIdx.x == 0) k->count = 0;
     __syncthreads();
     for (int g = threadIdx.x; g < k->groups; g += BLOCK_THREADS)
