@@ -14,7 +14,7 @@ template <class type> struct more_work : work<type> {
 
     /* Calls visit(g, m, x) for every group whose maximum m is not below `low`; whole warps, x[j] the lane's j-th token, NaN
      * as it is: no comparison finds it. */
-    template <class function> __device__ __forceinline__ void groups_visit(float low, function visit) {
+    template <class function> __device__ __forceinline__ void groups_from(float low, function visit) {
         const int lane = threadIdx.x % WARP;
         for (int g = threadIdx.x / WARP; g < groups; g += BLOCK_WARPS) {
             if (g + PREFETCH * BLOCK_WARPS < groups) group_prefetch<type>(row, g + PREFETCH * BLOCK_WARPS, lane);
@@ -28,7 +28,7 @@ template <class type> struct more_work : work<type> {
 
     /* The same for every token, with its tickets, that a cut keeps. */
     template <class function> __device__ __forceinline__ void kept_visit(const weighing *w, cut c, function visit) {
-        groups_visit(c.low, [&](int g, float m, const float x[LANE_TOKENS]) {
+        groups_from(c.low, [&](int g, float m, const float x[LANE_TOKENS]) {
             const group_ref r = group_ref_any(w, m);
 #pragma unroll
             for (int j = 0; j < LANE_TOKENS; ++j) {
@@ -41,7 +41,7 @@ template <class type> struct more_work : work<type> {
     __device__ __noinline__ float least(float low) {
         SHARED_THIS;
         uint32_t smallest = order_of(PLUS_INF);
-        groups_visit(low, [&](int, float, const float x[LANE_TOKENS]) {
+        groups_from(low, [&](int, float, const float x[LANE_TOKENS]) {
 #pragma unroll
             for (int j = 0; j < LANE_TOKENS; ++j)
                 if (x[j] >= low) smallest = min(smallest, order_of(x[j]));
@@ -61,7 +61,7 @@ template <class type> struct more_work : work<type> {
     __device__ __noinline__ float most(float high) {
         SHARED_THIS;
         uint32_t largest = order_of(MINUS_INF);
-        groups_visit(MINUS_INF, [&](int, float m, const float x[LANE_TOKENS]) {
+        groups_from(MINUS_INF, [&](int, float m, const float x[LANE_TOKENS]) {
             largest = max(largest, order_of(m <= high ? m : group_most(x, high)));
         });
         return float_of_order(block_max(largest, &block));
@@ -70,7 +70,7 @@ template <class type> struct more_work : work<type> {
     __device__ __noinline__ uint64_t count(cut c) {
         SHARED_THIS;
         uint32_t own = 0;
-        groups_visit(c.low, [&](int g, float, const float x[LANE_TOKENS]) {
+        groups_from(c.low, [&](int g, float, const float x[LANE_TOKENS]) {
 #pragma unroll
             for (int j = 0; j < LANE_TOKENS; ++j) own += cut_keeps(c, x[j], lane_id<type>(row, g, threadIdx.x % WARP, j));
         });
@@ -80,7 +80,7 @@ template <class type> struct more_work : work<type> {
     __device__ __noinline__ moments moments_of(float best, double scale) {
         SHARED_THIS;
         moments m = {0, 0, 0};
-        groups_visit(MINUS_INF, [&](int, float, const float x[LANE_TOKENS]) {
+        groups_from(MINUS_INF, [&](int, float, const float x[LANE_TOKENS]) {
 #pragma unroll
             for (int j = 0; j < LANE_TOKENS; ++j) {
                 if (!(x[j] > MINUS_INF)) continue;
@@ -151,7 +151,7 @@ template <class type> struct more_work : work<type> {
         SHARED_THIS;
         uint32_t largest = order_of(MINUS_INF);
         __syncthreads();
-        groups_visit(MINUS_INF, [&](int g, float m, const float x[LANE_TOKENS]) {
+        groups_from(MINUS_INF, [&](int g, float m, const float x[LANE_TOKENS]) {
             const float capped = m <= high ? m : group_most(x, high);
             largest = max(largest, order_of(capped));
             __syncwarp(); /* all lanes have read the maximum */

@@ -295,7 +295,7 @@ __device__ __forceinline__ uint32_t lane_kept(const device_row &row, int g, int 
 }
 
 /* The value of a kept token, given its logit. Not for probabilities that take a weight. */
-__device__ __forceinline__ float value_of(const writing &w, int form, float x) {
+__device__ __forceinline__ float written_value(const writing &w, int form, float x) {
     if (form == FORM_LOGIT) return x;
     if (w.v.only) return form == FORM_LOG ? 0.0f : 1.0f;
     return w.row.kind == REF_LINEAR ? log_weight(x, &w.row, w.v.mass) : v_log_kept(x, &w.row, &w.line);
@@ -367,7 +367,7 @@ template <class type> __device__ __forceinline__ void group_write(const write_ar
     } else {
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
-            if (kept >> j & 1) y[j] = value_of(w, a.form, x[j]);
+            if (kept >> j & 1) y[j] = written_value(w, a.form, x[j]);
     }
     if (a.data) {
         const int bytes = a.dtype == RAFFLE_F32 ? 4 : 2;
