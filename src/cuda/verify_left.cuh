@@ -7,7 +7,8 @@
 
 /* ---- the token that is recovered --------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ uint64_t left_s(const left_job &k, int g) { return k.draft_mass ? __ldcg(k.draft_mass + g) : 0; }
+/* What is left over of a group, in tickets of one of the rows. */
+__device__ __forceinline__ uint64_t left_of(const left_row &row, int g) { return row.mass ? __ldcg(row.mass + g) : 0; }
 
 /* Sums over the threads before this one of a pair, and over all. By all threads; there is a barrier between two uses of a space. */
 __device__ __forceinline__ ulonglong2 pair_before(uint64_t t, uint64_t s, pair_space of_warp, ulonglong2 *all) {
@@ -22,41 +23,43 @@ __device__ __forceinline__ ulonglong2 pair_before(uint64_t t, uint64_t s, pair_s
 }
 
 /* The tickets of a token of a group whose reference is PLAIN, if it has any. The group weighs `all`, what is before the token `before`. */
-__device__ __forceinline__ uint64_t near_tickets(const row_law &law, const fast_scale &s, float peak, float x, int64_t id, uint32_t weight,
-                                                 uint64_t before, uint64_t all) {
-    if (!may_hold(law, peak) || !(peak >= s.best - s.by.drop)) return 0;
-    const group_ref r = group_ref_near(s, peak);
+__device__ __forceinline__ uint64_t near_tickets(const left_row &row, float peak, float x, int64_t id, uint32_t weight, uint64_t before,
+                                                 uint64_t all) {
+    const row_law &law = row.law;
+    if (!may_hold(law, peak) || !(peak >= row.scale.best - row.scale.by.drop)) return 0;
+    const group_ref r = group_ref_near(row.scale, peak);
     if (law.whole && r.right) return tickets_share(before, weight, r.right, all >> r.right);
     return law.whole || cut_keeps(law.kept, x, id) ? group_tickets(&r, weight) : 0;
 }
-__device__ __forceinline__ uint32_t near_weight(const fast_scale &s, float peak, float x) {
-    const ref f = ref_make_near(s.by, peak);
+__device__ __forceinline__ uint32_t near_weight(const left_row &row, float peak, float x) {
+    const ref f = ref_make_near(row.scale.by, peak);
     return v_round(v_weight(x, &f, 0));
 }
 
 /* Thread i: the tickets of the i-th token of group g in both rows. By all threads. */
 template <class type, class draft> __device__ __forceinline__ ulonglong2 pair_tickets(left_job &k, int g) {
-    const float peak = peak_at(k.peak, k.target, g), draft_peak = k.tokens ? MINUS_INF : peak_at(k.draft_peak, k.own, g);
+    const left_row &target = k.target, &other = k.own;
+    const float peak = peak_at(target.peak, target.law, g), draft_peak = k.tokens ? MINUS_INF : peak_at(other.peak, other.law, g);
     ulonglong2 both = make_ulonglong2(0, 0);
-    if (k.target_near && (k.tokens || k.own_near)) { /* nearly always; one wait and one barrier for both */
+    if (target.near && (k.tokens || other.near)) { /* nearly always; one wait and one barrier for both */
         const int64_t id = g * (int64_t)GROUP + threadIdx.x;
-        const float x = token_read_inline<type>(k.row, id), y = k.tokens ? MINUS_INF : token_read_inline<draft>(k.draft_row, id);
-        const uint32_t weight = near_weight(k.target_scale, peak, x), own = k.tokens ? 0 : near_weight(k.own_scale, draft_peak, y);
+        const float x = token_read_inline<type>(target.row, id), y = k.tokens ? MINUS_INF : token_read_inline<draft>(other.row, id);
+        const uint32_t weight = near_weight(target, peak, x), own = k.tokens ? 0 : near_weight(other, draft_peak, y);
         ulonglong2 all;
         const ulonglong2 before = pair_before(weight, own, k.of_warp[1], &all);
-        both.x = near_tickets(k.target, k.target_scale, peak, x, id, weight, before.x, all.x);
-        if (!k.tokens) both.y = near_tickets(k.own, k.own_scale, draft_peak, y, id, own, before.y, all.y);
+        both.x = near_tickets(target, peak, x, id, weight, before.x, all.x);
+        if (!k.tokens) both.y = near_tickets(other, draft_peak, y, id, own, before.y, all.y);
         return both;
     }
-    both.x = block_tickets<type>(k.row, k.target, peak, g, &k.block);
-    if (!k.tokens) both.y = block_tickets<draft>(k.draft_row, k.own, draft_peak, g, &k.block);
+    both.x = block_tickets<type>(target.row, target.law, peak, g, &k.block);
+    if (!k.tokens) both.y = block_tickets<draft>(other.row, other.law, draft_peak, g, &k.block);
     return both;
 }
 
 /* The odds of a position; of all but block verification they are known to be short, which saves most of the arithmetic. */
 template <bool block> __device__ __forceinline__ odds odds_of(const left_job &k) {
-    if (block) return k.p.by;
-    const odds by = {wide_of(k.p.by.up.word[0]), wide_of(k.p.by.down.word[0])};
+    if (block) return k.by;
+    const odds by = {wide_of(k.by.up.word[0]), wide_of(k.by.down.word[0])};
     return by;
 }
 
@@ -68,16 +71,15 @@ static __device__ __noinline__ int32_t recover(left_job *job) {
     const odds by = odds_of<block>(k);
     const int first = (int)((int64_t)k.groups * threadIdx.x / BLOCK_THREADS);
     const int end = (int)((int64_t)k.groups * (threadIdx.x + 1) / BLOCK_THREADS);
-    const position_pair &p = k.p;
     /* The first two groups at once, which are all that most rows have for a thread. */
-    const uint64_t first_t = first < end ? __ldcg(k.mass + first) : 0, first_s = first < end ? left_s(k, first) : 0;
-    uint64_t t = first + 1 < end ? __ldcg(k.mass + first + 1) : 0, s = first + 1 < end ? left_s(k, first + 1) : 0;
+    const uint64_t first_t = first < end ? __ldcg(k.target.mass + first) : 0, first_s = first < end ? left_of(k.own, first) : 0;
+    uint64_t t = first + 1 < end ? __ldcg(k.target.mass + first + 1) : 0, s = first + 1 < end ? left_of(k.own, first + 1) : 0;
     t += first_t;
     s += first_s;
 #pragma unroll 1
     for (int g = first + 2; g < end; ++g) {
-        t += __ldcg(k.mass + g);
-        s += left_s(k, g);
+        t += __ldcg(k.target.mass + g);
+        s += left_of(k.own, g);
     }
     if (threadIdx.x == 0) { /* logits that change under the kernel may leave a number without a holder */
         k.token = RULE_NO_TOKEN;
@@ -86,13 +88,13 @@ static __device__ __noinline__ int32_t recover(left_job *job) {
     }
     ulonglong2 all, lower = pair_before(t, s, k.of_warp[0], &all);
     const wide total = odds_sum(by, all.x, all.y);
-    if (wide_is_zero(total)) return k.target.token;
+    if (wide_is_zero(total)) return k.target.law.token;
     wide number = wide_share(total, k.bits.high, k.bits.low), before = odds_sum(by, lower.x, lower.y);
     if (!wide_less(number, before) && wide_less(wide_subtract(number, before), odds_sum(by, t, s))) {
         wide rest = wide_subtract(number, before);
         int g = first;
         for (; g < end - 1; ++g) {
-            const wide held = g == first ? odds_sum(by, first_t, first_s) : odds_sum(by, __ldcg(k.mass + g), left_s(k, g));
+            const wide held = g == first ? odds_sum(by, first_t, first_s) : odds_sum(by, __ldcg(k.target.mass + g), left_of(k.own, g));
             if (wide_less(rest, held)) break;
             rest = wide_subtract(rest, held);
         }
@@ -106,7 +108,7 @@ static __device__ __noinline__ int32_t recover(left_job *job) {
     const int32_t id = g * GROUP + (int)threadIdx.x;
     bool left = odds_left(by, held.x, held.y);
     for (int i = 0; k.tokens && i < k.w.count; ++i) {
-        if (p.draft >= 0 ? id == k.own.token : follows(k.w.parent, i, p.node) && k.w.token[i] == id) left = false;
+        if (k.own.mass ? id == k.own.law.token : follows(k.w.parent, i, k.item.node) && k.w.token[i] == id) left = false;
     }
     t = left ? held.x : 0;
     s = left ? held.y : 0;
@@ -123,6 +125,13 @@ __device__ __forceinline__ odds item_odds(const left_item &item, uint64_t mass_p
     return item.weight ? block_odds(item.weight, mass_p, mass_q) : odds_make(mass_p, mass_q);
 }
 
+/* How a row is weighed. Records are sums of the weights that are drawn from, unless the draw has changed them (work::mass_set). */
+__device__ __forceinline__ void weigh_find(left_row *row, int groups) {
+    const row_law &law = row->law;
+    row->near = fast_scale_make(law.by.scale, law.by.best, &row->scale) && !law.kept.capped;
+    row->sure = groups <= PEAKS_MAX && row->near && law.whole && !law.pieces;
+}
+
 /* Brings together what is known of a position. By all threads. */
 template <class type, class draft> __device__ __forceinline__ void job_find(const verify_args &a, const left_item *item, left_job *k) {
     __syncthreads(); /* the one before is done with */
@@ -130,41 +139,36 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
     __syncthreads();
     const int64_t row = k->item.first + k->item.request + k->item.node + 1;
     const int64_t own = a.draft_data ? a.rows + k->item.first + k->item.node + 1 : -1;
-    if (threadIdx.x < BLOCK_THREADS / 2) block_copy(&k->target, a.law + row);
-    else if (own >= 0) block_copy(&k->own, a.law + own);
+    if (threadIdx.x < BLOCK_THREADS / 2) block_copy(&k->target.law, a.law + row);
+    else if (own >= 0) block_copy(&k->own.law, a.law + own);
     if (threadIdx.x == 0) {
         k->w.request = k->item.request;
         k->w.first = k->item.first;
         k->w.count = k->item.drafts;
         walk_find(a, &k->w);
-        k->p.draft = own;
-        k->p.node = k->item.node;
         k->groups = a.groups;
-        k->peak = a.peak + row * a.groups * PIECES;
-        k->mass = a.mass + row * a.groups;
-        k->draft_peak = own < 0 ? nullptr : a.peak + own * a.groups * PIECES;
-        k->draft_mass = own < 0 ? nullptr : a.mass + own * a.groups;
+        k->target.peak = a.peak + row * a.groups * PIECES;
+        k->target.mass = a.mass + row * a.groups;
+        k->own.peak = own < 0 ? nullptr : a.peak + own * a.groups * PIECES;
+        k->own.mass = own < 0 ? nullptr : a.mass + own * a.groups;
     }
     __syncthreads();
-    const bool tokens = own < 0 || k->own.greedy;
+    const bool tokens = own < 0 || k->own.law.greedy;
     if (threadIdx.x == 0) {
-        k->p.by = item_odds(k->item, k->target.mass, own >= 0 ? k->own.mass : 1);
-        const double ratio = wide_near(k->p.by.down) / wide_near(k->p.by.up);
+        k->by = item_odds(k->item, k->target.law.mass, own >= 0 ? k->own.law.mass : 1);
+        const double ratio = wide_near(k->by.down) / wide_near(k->by.up);
         k->ratio = (float)fmin(fmax(ratio, 0x1p-90), 0x1p90); /* beyond, one ticket is more, or less, than all of the other */
     } else if (threadIdx.x == WARP) {
         device_row one = row_judged<type>(a, k->item.request, row), other = tokens ? one : row_judged<draft>(a, k->item.request, own);
         /* A lane must hold the same tokens of both. */
         one.aligned = other.aligned = one.aligned && other.aligned && (tokens || (int)type::BYTES == (int)draft::BYTES);
-        k->row = one;
-        k->draft_row = other;
+        k->target.row = one;
+        k->own.row = other;
         k->tokens = tokens;
     } else if (threadIdx.x == 2 * WARP) {
-        k->target_near = fast_scale_make(k->target.by.scale, k->target.by.best, &k->target_scale) && !k->target.kept.capped;
-        k->own_near = !tokens && fast_scale_make(k->own.by.scale, k->own.by.best, &k->own_scale) && !k->own.kept.capped;
-        /* Records are sums of the weights that are drawn from, unless the draw has changed them (work::mass_set). */
-        const bool kept = a.groups <= PEAKS_MAX;
-        k->target_sure = kept && k->target_near && k->target.whole && !k->target.pieces;
-        k->own_sure = kept && k->own_near && k->own.whole && !k->own.pieces;
+        weigh_find(&k->target, a.groups);
+        if (tokens) k->own.near = k->own.sure = false;
+        else weigh_find(&k->own, a.groups);
     } else if (threadIdx.x == 3 * WARP) {
         philox_pair bits = philox_step(k->w.seed, k->w.position, STREAM_RECOVER, (uint32_t)k->item.depth);
         if (a.recover_bits) bits.low = a.recover_bits[2 * k->w.request], bits.high = a.recover_bits[2 * k->w.request + 1];

@@ -4,11 +4,15 @@
 
 #include "verify_rows.cuh"
 
-/* One position of a request, and its draft's row (-1: tokens alone), which may be greedy. */
-struct position_pair {
-    int64_t draft;
-    odds by;
-    int node;
+/* One of the two rows of a position. */
+struct left_row {
+    row_law law;
+    device_row row;
+    const float *peak; /* the records of its groups; mass NULL: there is no such row */
+    uint64_t *mass;
+    fast_scale scale;
+    bool near; /* groups that have tickets are weighed by PLAIN references */
+    bool sure; /* and their records say how many */
 };
 
 typedef uint64_t pair_space[2][BLOCK_WARPS]; /* see pair_before */
@@ -19,18 +23,12 @@ enum { LEFT_ENDS = 8 };
 struct left_job {
     left_item item;
     request_walk w;
-    position_pair p;
-    row_law target, own; /* own: of the draft's row */
-    device_row row, draft_row;
-    const float *peak, *draft_peak; /* the records of their groups; draft_mass NULL: there is no draft row */
-    uint64_t *mass, *draft_mass;
+    left_row target, own; /* own: the draft's, if there is one; it may be greedy */
+    odds by;
     int groups;
-    fast_scale target_scale, own_scale;
-    bool target_near, own_near; /* groups that have tickets are weighed by PLAIN references */
-    bool target_sure, own_sure; /* and their records say how many */
-    bool tokens;                /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
-    philox_pair bits;           /* by which a token is recovered */
-    float ratio;                /* what a ticket of the draft takes, in tickets of the target */
+    bool tokens;      /* only known tokens leave nothing: those of the draft, or the one of a greedy row */
+    philox_pair bits; /* by which a token is recovered */
+    float ratio;      /* what a ticket of the draft takes, in tickets of the target */
     block_space block;
     pair_space of_warp[2]; /* for two sums of pairs */
     wide rest;
@@ -46,13 +44,13 @@ struct left_job {
 template <class type> __device__ __forceinline__ void lane_without(const left_job &k, int g, uint64_t t[LANE_TOKENS]) {
     const int lane = threadIdx.x % WARP;
     const request_walk &w = k.w;
-    const bool own = k.p.draft >= 0; /* a greedy draft row: one token */
-    for (int i = own || !w.parent ? k.p.node + 1 : 0; i < w.count; ++i) {
-        if (!own && !follows(w.parent, i, k.p.node)) continue;
-        const int32_t token = own ? k.own.token : w.token[i];
+    const bool own = k.own.mass; /* a greedy draft row: one token */
+    for (int i = own || !w.parent ? k.item.node + 1 : 0; i < w.count; ++i) {
+        if (!own && !follows(w.parent, i, k.item.node)) continue;
+        const int32_t token = own ? k.own.law.token : w.token[i];
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
-            if (token == lane_id<type>(k.row, g, lane, j)) t[j] = 0;
+            if (token == lane_id<type>(k.target.row, g, lane, j)) t[j] = 0;
         if (own || !w.parent) break;
     }
 }
@@ -60,15 +58,15 @@ template <class type> __device__ __forceinline__ void lane_without(const left_jo
 /* The same of all tickets of group g, where those of the tokens are known; false if the group must be read for one. */
 __device__ __forceinline__ bool group_without(const left_job &k, int g, uint64_t *tickets) {
     const request_walk &w = k.w;
-    const int node = k.p.node;
-    if (k.p.draft >= 0) {
-        if (k.own.token / GROUP != g) return true;
-        if (k.own.token != w.token[node + 1]) return false;
+    const int node = k.item.node;
+    if (k.own.mass) {
+        if (k.own.law.token / GROUP != g) return true;
+        if (k.own.law.token != w.token[node + 1]) return false;
         *tickets -= w.tickets_t[node + 1];
         return true;
     }
     for (int i = w.parent ? 0 : node + 1; i < w.count && (w.parent || i == node + 1); ++i) {
-        if (!follows(w.parent, i, node) || w.token[i] < 0 || w.token[i] >= k.row.vocab || w.token[i] / GROUP != g) continue;
+        if (!follows(w.parent, i, node) || w.token[i] < 0 || w.token[i] >= k.target.row.vocab || w.token[i] / GROUP != g) continue;
         bool again = false; /* a token may be among siblings twice */
         for (int j = 0; j < i; ++j) again |= follows(w.parent, j, node) && w.token[j] == w.token[i];
         if (!again) *tickets -= w.tickets_t[i];
@@ -81,17 +79,17 @@ __device__ __forceinline__ bool group_without(const left_job &k, int g, uint64_t
 template <class type, class draft>
 static __device__ __noinline__ ulonglong2 group_left(const left_job *k, int g, float peak, float draft_peak) {
     __builtin_assume(__isShared(k));
-    const double up = wide_near(k->p.by.up), down = wide_near(k->p.by.down);
+    const double up = wide_near(k->by.up), down = wide_near(k->by.down);
     const double over = down * (1.0 + 0x1p-48), under = down * (1.0 - 0x1p-48);
     uint64_t t[LANE_TOKENS] = {}, s[LANE_TOKENS] = {}, sum_t = 0, sum_s = 0;
-    if (warp_tickets<type>(k->row, k->target, peak, g, t)) {
+    if (warp_tickets<type>(k->target.row, k->target.law, peak, g, t)) {
         if (k->tokens) lane_without<type>(*k, g, t);
-        else warp_tickets<draft>(k->draft_row, k->own, draft_peak, g, s);
+        else warp_tickets<draft>(k->own.row, k->own.law, draft_peak, g, s);
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
             const double x = (double)t[j] * up, y = (double)s[j];
             bool left = x > y * over;
-            if (!left && x > y * under && t[j]) left = odds_left(k->p.by, t[j], s[j]); /* doubles cannot tell */
+            if (!left && x > y * under && t[j]) left = odds_left(k->by, t[j], s[j]); /* doubles cannot tell */
             sum_t += left ? t[j] : 0;
             sum_s += left ? s[j] : 0;
         }
@@ -167,10 +165,10 @@ template <class type> struct group_flight {
 /* The tickets of a lane's tokens of group g, which is whole and has the maximum `peak`, in units of *unit powers of two, by PLAIN
  * references. The load of group `next` begins when the last of this one's has been looked at. */
 template <class type>
-__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const device_row &row, const row_law &law, const fast_scale &s, int g,
-                                             float peak, bool more, int next, uint32_t t[LANE_TOKENS], uint32_t *unit) {
-    const group_ref r = group_ref_near(s, peak);
-    const bool whole = law.whole;
+__device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const left_row &row, int g, float peak, bool more, int next,
+                                             uint32_t t[LANE_TOKENS], uint32_t *unit) {
+    const group_ref r = group_ref_near(row.scale, peak);
+    const bool whole = row.law.whole;
     *unit = r.left;
     raw_weights(f.raw, r.ref, t);
     if (!whole) {
@@ -179,9 +177,9 @@ __device__ __forceinline__ bool lane_tickets(group_flight<type> &f, const device
         raw_values(f.raw, x);
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
-            if (r.right >= 32 || !cut_keeps_branchless(law.kept, x[j], g * GROUP + lane_token<type>(true, lane, j))) t[j] = 0;
+            if (r.right >= 32 || !cut_keeps_branchless(row.law.kept, x[j], g * GROUP + lane_token<type>(true, lane, j))) t[j] = 0;
     }
-    f.load(more, row, next);
+    f.load(more, row.row, next);
     if (!r.right) return true;
     if (whole) return lane_shares<type>(t, r.right);
 #pragma unroll
@@ -204,16 +202,16 @@ static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int ba
     group_flight<type> f, h;
     uint32_t unsure = 0;
     int now = __ffs(todo) - 1;
-    f.start(k.row, base + now * BLOCK_WARPS);
-    h.start(k.draft_row, base + now * BLOCK_WARPS);
+    f.start(k.target.row, base + now * BLOCK_WARPS);
+    h.start(k.own.row, base + now * BLOCK_WARPS);
     while (todo) {
         todo &= todo - 1;
         const int next = __ffs(todo) - 1, g = base + now * BLOCK_WARPS, behind = base + next * BLOCK_WARPS;
         uint32_t t[LANE_TOKENS], s[LANE_TOKENS] = {}, unit, draft_unit = 0;
         const float peak = __shfl_sync(ALL_LANES, peaks, now), draft_peak = __shfl_sync(ALL_LANES, draft_peaks, now);
-        bool sure = lane_tickets<type>(f, k.row, k.target, k.target_scale, g, peak, todo, behind, t, &unit);
-        if (both >> now & 1) sure &= lane_tickets<type>(h, k.draft_row, k.own, k.own_scale, g, draft_peak, todo, behind, s, &draft_unit);
-        else h.load(todo, k.draft_row, behind);
+        bool sure = lane_tickets<type>(f, k.target, g, peak, todo, behind, t, &unit);
+        if (both >> now & 1) sure &= lane_tickets<type>(h, k.own, g, draft_peak, todo, behind, s, &draft_unit);
+        else h.load(todo, k.own.row, behind);
         const float ratio = float_of(bits_of(k.ratio) + ((draft_unit - unit) << 23));
         const float over = ratio * (1.0f + 0x1p-20f), under = ratio * (1.0f - 0x1p-20f);
         uint64_t sum_t = 0, sum_s = 0;
@@ -234,7 +232,7 @@ static __device__ __noinline__ ulonglong2 groups_left_fast(left_job *job, int ba
                 x = lowest == 1u << j ? t[j] : x;
                 y = lowest == 1u << j ? s[j] : y;
             }
-            const bool left = odds_left(k.p.by, (uint64_t)x << unit, (uint64_t)y << draft_unit);
+            const bool left = odds_left(k.by, (uint64_t)x << unit, (uint64_t)y << draft_unit);
             sum_t += left ? x : 0;
             sum_s += left ? y : 0;
         }
@@ -261,12 +259,11 @@ struct group_look {
     uint64_t tickets;
     bool some;
 };
-__device__ __forceinline__ group_look group_look_at(const float *peak, const uint64_t *mass, const row_law &law, bool near, bool sure,
-                                                    const fast_scale &s, int g) {
-    group_look look = {peak_at(peak, law, g), sure ? __ldcg(mass + g) : 0, false};
-    look.some = may_hold(law, look.peak) && (!near || look.peak >= s.best - s.by.drop);
-    if (sure) {
-        look.tickets = look.some ? fast_tickets(s, look.peak, look.tickets) : 0;
+__device__ __forceinline__ group_look group_look_at(const left_row &row, int g) {
+    group_look look = {peak_at(row.peak, row.law, g), row.sure ? __ldcg(row.mass + g) : 0, false};
+    look.some = may_hold(row.law, look.peak) && (!row.near || look.peak >= row.scale.best - row.scale.by.drop);
+    if (row.sure) {
+        look.tickets = look.some ? fast_tickets(row.scale, look.peak, look.tickets) : 0;
         look.some = look.tickets != 0;
     }
     return look;
@@ -285,15 +282,15 @@ template <class type, class draft> static __device__ __noinline__ void left_over
         const int g = base + lane * BLOCK_WARPS;
         group_look t = {MINUS_INF, 0, false}, s = t;
         if (g < end) {
-            t = group_look_at(k.peak, k.mass, k.target, k.target_near, k.target_sure, k.target_scale, g);
-            if (!k.tokens) s = group_look_at(k.draft_peak, k.draft_mass, k.own, k.own_near, k.own_sure, k.own_scale, g);
+            t = group_look_at(k.target, g);
+            if (!k.tokens) s = group_look_at(k.own, g);
         }
-        const bool reads = t.some && (!k.target_sure || (k.tokens ? !group_without(k, g, &t.tickets) : s.some));
+        const bool reads = t.some && (!k.target.sure || (k.tokens ? !group_without(k, g, &t.tickets) : s.some));
         uint64_t left_t = reads ? 0 : t.tickets, left_s = 0;
         uint32_t slow = __ballot_sync(ALL_LANES, reads);
         if constexpr (same_type<type, draft>::YES) {
-            const bool plain = k.target_near && k.own_near && row_plain(k.row) && row_plain(k.draft_row);
-            const uint32_t fast = __ballot_sync(ALL_LANES, reads && plain && group_whole(k.row, g));
+            const bool plain = k.target.near && k.own.near && row_plain(k.target.row) && row_plain(k.own.row);
+            const uint32_t fast = __ballot_sync(ALL_LANES, reads && plain && group_whole(k.target.row, g));
             const uint32_t both = __ballot_sync(ALL_LANES, s.some);
             slow &= ~fast;
             if (fast) {
@@ -316,8 +313,8 @@ template <class type, class draft> static __device__ __noinline__ void left_over
             }
         }
         if (g < end) {
-            __stcg(k.mass + g, left_t);
-            if (k.draft_mass) __stcg(k.draft_mass + g, left_s);
+            __stcg(k.target.mass + g, left_t);
+            if (k.own.mass) __stcg(k.own.mass + g, left_s);
         }
         total_t += left_t;
         total_s += left_s;
