@@ -197,6 +197,20 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     return v;
 }
 
+/* What a row keeps, by its answer, which is not looked at if it has no token; `best` is the largest logit that it keeps. */
+__device__ __forceinline__ verdict verdict_make(const answer &told, float best, uint32_t flags) {
+    verdict v = {};
+    v.best = best;
+    v.flags = flags;
+    v.kept = cut_from(PLUS_INF);
+    if (flags & (RULE_ROW_EMPTY | RAFFLE_ROW_ARGUMENT)) return v;
+    v.mass = told.draw_tickets;
+    v.kept = cut_of(&told);
+    v.only = told.greedy;
+    v.first = told.greedy ? told.token / GROUP : 0;
+    return v;
+}
+
 /* Whether verdict_kernel has decided what is written: of probabilities, if there are filters. Logits are never filtered here. */
 template <class type> __device__ __forceinline__ bool verdicts_made(const write_args &a) { return type::LINEAR && a.filters; }
 
@@ -538,15 +552,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_k
         if (!type::LINEAR || a.token) {
             verdict_draw(a, k, row, told, flags);
         } else if (threadIdx.x == 0) {
-            verdict v;
-            v.mass = told.draw_tickets;
-            v.best = k.row_best;
-            v.kept = cut_of(&told);
-            if (told.row_flags & RULE_ROW_EMPTY) v.kept.low = PLUS_INF;
-            v.only = told.greedy;
-            v.first = told.greedy ? told.token / GROUP : 0;
-            v.flags = flags;
-            a.verdicts[row] = v;
+            a.verdicts[row] = verdict_make(told, k.row_best, flags);
         }
         __syncthreads();
     }

@@ -12,22 +12,13 @@
 
 extern const size_t verdict_decided_bytes = sizeof(verdict);
 
-/* What a row keeps, by one thread, and the end of it. `told` is not looked at if it has no token. best: the largest logit that it keeps. */
+/* Leaves what a row keeps (verdict_make), and its state ready for the next call. By one thread. */
 template <class type>
-__device__ __forceinline__ void verdict_leave(const sample_args &a, const work<type> &k, uint32_t flags, const answer &told, float best) {
-    verdict v = {};
-    v.flags = flags;
-    v.best = best;
-    v.kept = cut_from(PLUS_INF);
+__device__ __forceinline__ void verdict_leave(const sample_args &a, const work<type> &k, const answer &told, float best, uint32_t flags) {
+    verdict v = verdict_make(told, best, flags);
     v.row = k.row;
     v.temperature = k.params.temperature;
     v.pieces = k.to.pieces;
-    if (!(flags & (RULE_ROW_EMPTY | RAFFLE_ROW_ARGUMENT))) {
-        v.mass = told.draw_tickets;
-        v.kept = cut_of(&told);
-        v.only = told.greedy;
-        v.first = told.greedy ? told.token / GROUP : 0;
-    }
     a.verdicts[part_make(a).row] = v;
     row_close(a, part_make(a).row);
 }
@@ -48,7 +39,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
             const uint64_t most = __ldcg(&state->best);
             const float best = k.valid ? key_logit(most) : __int_as_float(0x7fffffff);
             const answer told = {key_token(most), 0, 1, best, key_token(most), 0, 0, 0, 0.0f, 0};
-            verdict_leave(a, k, row_flags_of(k, best), told, best);
+            verdict_leave(a, k, told, best, row_flags_of(k, best));
         }
     }
     if (k.to.greedy || !k.valid) return;
@@ -63,7 +54,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         k.begin();
         best = k.row_best;
     }
-    if (threadIdx.x == 0) verdict_leave(a, k, row_flags_of(k, most), k.told, best);
+    if (threadIdx.x == 0) verdict_leave(a, k, k.told, best, row_flags_of(k, most));
 }
 
 #define TYPES(kernel) kernel(type_f32), kernel(type_f16), kernel(type_bf16)
