@@ -122,6 +122,7 @@ __device__ __forceinline__ void row_decide(const write_args &a, cluster_space *s
     if (a.row_flags && cluster_rank() == 0) a.row_flags[row] = valid ? flags_of(best, held >> 63) : RAFFLE_ROW_ARGUMENT;
 }
 
+/* By the warps that have units: the loop that suits the row and its place. */
 __device__ __forceinline__ void row_write(const write_args &a, const cluster_part &p, const cluster_verdict &v, bool greedy, int64_t row) {
     const bool f32 = a.dtype == RAFFLE_F32, logs = a.form == FORM_LOG;
     char *const to = a.data + row * a.data_stride * (f32 ? 4 : 2);

@@ -62,7 +62,7 @@ struct write_args {
 
 typedef void (*write_function)(write_args);
 typedef void (*cluster_function)(write_args, int per);
-struct row_kernels { /* what is known of rows, written */
+struct row_kernels { /* write rows of which all is known */
     write_function write, list;
 };
 struct write_kernels {
