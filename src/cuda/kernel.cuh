@@ -262,20 +262,15 @@ __device__ __forceinline__ bool row_arrive(row_state *state, row_job *k, int cou
 
 /* The flags of a row that is finished, by one thread (a best of NaN: the parameters are wrong). */
 __device__ __forceinline__ uint32_t row_flags_of(const row_job &k, float best) {
-    uint32_t flags = k.nan ? RULE_ROW_NAN : 0;
+    uint32_t flags = flags_of(best, k.nan);
 #if CUT_MORE
     flags |= k.request.said.row_flags;
 #endif
-    if (best == PLUS_INF) flags |= RULE_ROW_INF;
-    if (best == MINUS_INF) flags |= RULE_ROW_EMPTY;
     return best != best ? RAFFLE_ROW_ARGUMENT : flags;
 }
 
 /* Makes a row's state ready for the next call. */
-__device__ __forceinline__ void row_close(const sample_args &a, int64_t row) {
-    const row_state ready = {0, 0};
-    a.state[row] = ready;
-}
+__device__ __forceinline__ void row_close(const sample_args &a, int64_t row) { a.state[row] = {0, 0}; }
 
 /* Writes a row's answer, by one thread. */
 __device__ __forceinline__ void row_report(const sample_args &a, const row_job &k, int64_t row, int32_t token, float best) {

@@ -79,9 +79,6 @@ RAFFLE_FN float min_p_low(const row_params *p, double reach, float best) {
 
 /* ---- thresholds ------------------------------------------------------------------------------------ */
 
-RAFFLE_FN float just_below(float x) { return float_of_order(order_of(x) - 1); }
-RAFFLE_FN float just_above(float x) { return float_of_order(order_of(x) + 1); }
-
 RAFFLE_FN uint64_t listing_above(const listing *l, quest q) { return q.in_tickets ? l->above_tickets : l->above_count; }
 RAFFLE_FN uint64_t listing_with(const listing *l, quest q) {
     return q.in_tickets ? l->above_tickets + l->tickets : l->above_count + l->count;

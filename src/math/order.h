@@ -12,11 +12,14 @@ RAFFLE_FN uint32_t order_of(float x) {
 
 RAFFLE_FN float float_of_order(uint32_t key) { return float_of(key & 0x80000000u ? key & 0x7fffffffu : 0u - key); }
 
+RAFFLE_FN float just_below(float x) { return float_of_order(order_of(x) - 1); }
+RAFFLE_FN float just_above(float x) { return float_of_order(order_of(x) + 1); }
+
 /* The smallest float >= x: comparing floats with it is comparing them with x. */
 RAFFLE_FN float float_at_least(double x) {
     if (!(x > -(double)FLT_MAX)) return x == -(double)FLT_MAX ? -FLT_MAX : MINUS_INF;
     float f = (float)x;
-    return (double)f < x ? float_of_order(order_of(f) + 1) : f;
+    return (double)f < x ? just_above(f) : f;
 }
 
 #endif
