@@ -156,6 +156,7 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
     uint32_t open = V_OPEN && !(kind & READ_ALLOW); /* 1: v_weights_open has met nothing that it cannot weigh */
     for (int64_t first = 0; first < s.groups; first += BLOCK) {
         const int64_t end = first + BLOCK < s.groups ? first + BLOCK : s.groups, full = end < whole ? end : whole;
+    v_flush(1); /* weights that small are no part of any sum */
         uint32_t low[BLOCK], left[BLOCK], right[BLOCK];
         float size[BLOCK];
         vsums a[BLOCK];
@@ -166,13 +167,11 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
             left[q] = below < TICKET_BITS ? TICKET_BITS - below : 0;
             right[q] = below > TICKET_BITS ? below - TICKET_BITS : 0;
         }
-        v_flush(1); /* weights that small are no part of any sum */
         for (int q = 0; q < BLOCK; ++q) {
             if (first + q >= full || !(f.plain >> q & 1)) memset(&a[q], 0, sizeof a[q]);
             else if (open & f.open >> q) a[q] = block_sums(&row, first + q, &f, q, at, right[q], V_OPEN, kind);
             else a[q] = block_sums(&row, first + q, &f, q, at, right[q], 0, kind);
         }
-        v_flush(0);
         for (int q = 0; q < BLOCK; q += 4) {
             const vsums *const t = a + q;
             v_store_totals_u(s.low + first + q, t[0].low, t[1].low, t[2].low, t[3].low);
@@ -195,6 +194,7 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
     }
     *tickets = above;
     return total;
+    v_flush(0);
 }
 
 /* ---- what the estimate settles -------------------------------------------------------------------------- */

@@ -31,8 +31,8 @@ RAFFLE_FN vf v_scale(vf a, vf t) {
 RAFFLE_FN vf v_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }   /* a b - c */
 RAFFLE_FN vf v_power(vf a, vf n) { return _mm512_scalef_ps(a, n); } /* a 2^floor(n), rounded once */
 RAFFLE_FN vf v_fraction(vf a) { return _mm512_reduce_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); } /* a - floor(a); 0 of infinities */
-/* Whether results below 2^-126 become 0 from here on, which costs less than making them. All else stays as src/cpu/fpenv.h sets it. */
-RAFFLE_FN void v_flush(int on) { _mm_setcsr(on ? 0x9f80 : 0x1f80); }
+/* Whether results below 2^-126 become 0 from here on, which costs less than making them. */
+RAFFLE_FN void v_flush(int on) { _MM_SET_FLUSH_ZERO_MODE(on ? _MM_FLUSH_ZERO_ON : _MM_FLUSH_ZERO_OFF); }
 RAFFLE_FN vu v_round(vf a) { return _mm512_cvtps_epu32(a); }
 RAFFLE_FN vu v_where(vm m, vu a) { return _mm512_maskz_mov_epi32(m, a); }
 RAFFLE_FN vu v_set_u(uint32_t a) { return _mm512_set1_epi32((int)a); }
