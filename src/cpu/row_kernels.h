@@ -1,6 +1,8 @@
 /* row_kernels.h - the loops that read logits, each compiled for every dtype with and without a mask.
  * Included by rows.c only. `kind` is a compile-time constant everywhere. */
 
+#include "row_read.h"
+
 #include "row_weigh.h"
 
 /* ---- cut: lists of tokens ------------------------------------------------------------------------ */

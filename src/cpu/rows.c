@@ -22,7 +22,7 @@ typedef struct work {
     const cpu_scratch *scratch;
     struct row_state *state;
     float best; /* the row's largest logit */
-    int kind;   /* how it is read: see row_weigh.h */
+    int kind;   /* how it is read: see row_read.h */
 } work;
 
 /* What cut.h calls, and the scan before it. */

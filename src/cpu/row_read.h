@@ -1,0 +1,251 @@
+/* row_read.h - reading logits, and the first reading of a row: the largest of each group. Part of row_kernels.h; `kind` is a
+ * compile-time constant everywhere. */
+
+/* ---- prepare: reading logits -------------------------------------------------------------------- */
+
+enum { READ_F32 = RAFFLE_F32, READ_F16 = RAFFLE_F16, READ_BF16 = RAFFLE_BF16, READ_TYPE = 3, READ_ALLOW = 4, READ_PROBS = 8 };
+
+RAFFLE_FN int64_t read_bytes(int kind) { return (kind & READ_TYPE) == READ_F32 ? 4 : 2; }
+
+RAFFLE_FN vf read_from(const char *p, int kind) {
+    if ((kind & READ_TYPE) == READ_F32) return v_load_f32(p);
+    return (kind & READ_TYPE) == READ_F16 ? v_load_f16(p) : v_load_bf16(p);
+}
+
+/* What the stages see of tokens i and up, whose stored values are x. A probability of zero is as good as a mask; one
+ * that is negative is not a number. */
+RAFFLE_FN vf read_prepare(const cpu_row *row, int64_t i, vf x, int kind) {
+    if (kind & READ_PROBS) {
+        vf zero = v_set(0.0f), none = v_select(v_eq(x, zero), v_set(MINUS_INF), v_set(float_of(0x7fc00000u)));
+        x = v_select(v_gt(x, zero), x, none);
+    }
+    if (kind & READ_ALLOW) x = v_select(v_allowed(row->allow, i), x, v_set(MINUS_INF));
+    return x;
+}
+
+/* Tokens i .. i + V_LANES - 1, i a multiple of V_LANES; masked tokens are -inf. */
+RAFFLE_FN vf read_full(const cpu_row *row, int64_t i, int kind) {
+    return read_prepare(row, i, read_from(row->logits + i * read_bytes(kind), kind), kind);
+}
+
+/* The same at the end of the row: tokens past it are -inf. */
+RAFFLE_FN vf read_edge(const cpu_row *row, int64_t i, int kind) {
+    const uint32_t minus_inf[3] = {0xff800000u, 0xfc00u, 0xff80u}, zero = 0;
+    const int64_t bytes = read_bytes(kind), left = row->params.vocab - i;
+    char edge[V_LANES * 4];
+    for (int lane = 0; lane < V_LANES; ++lane) {
+        const void *inside = row->logits + (i + lane) * bytes, *behind = kind & READ_PROBS ? &zero : &minus_inf[kind & READ_TYPE];
+        const void *from = lane < left ? inside : behind;
+        memcpy(edge + lane * bytes, from, (size_t)bytes);
+    }
+    return read_prepare(row, i, read_from(edge, kind), kind);
+}
+
+/* The logit of a token that is known to be above some other: it is neither masked nor NaN. */
+RAFFLE_FN float read_one(const cpu_row *row, int64_t id, int kind) {
+    uint16_t half;
+    float x;
+    if ((kind & READ_TYPE) == READ_F32) {
+        memcpy(&x, row->logits + id * 4, sizeof x);
+        return x;
+    }
+    memcpy(&half, row->logits + id * 2, sizeof half);
+    return (kind & READ_TYPE) == READ_F16 ? float_of_f16(half) : float_of_bf16(half);
+}
+
+/* `whole`: the group has all its 256 tokens; a compile-time constant, so that full groups have no edge. */
+RAFFLE_FN vf read_group(const cpu_row *row, int64_t i, int whole, int kind) {
+    return whole || row->params.vocab - i >= V_LANES ? read_full(row, i, kind) : read_edge(row, i, kind);
+}
+
+/* Tokens i .. i + 2 V_LANES - 1, */
+RAFFLE_FN void read_in_order(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
+    *x = read_full(row, i, kind);
+    *y = read_full(row, i + V_LANES, kind);
+}
+
+/* Whether a mask costs next to nothing while tokens are still two by two. */
+RAFFLE_FN int masks_pairs(int kind) { return V_ROUGH && kind == (READ_BF16 | READ_ALLOW); }
+
+/* or in any order, for loops that do not care which is which. */
+RAFFLE_FN void read_pair(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
+    if (kind == READ_BF16) v_load_pair_bf16(row->logits + i * read_bytes(kind), x, y);
+#if V_ROUGH
+    else if (masks_pairs(kind)) v_load_allowed_bf16(row->logits + i * read_bytes(kind), row->allow[(uint64_t)i / 32], x, y);
+#endif
+    else read_in_order(row, i, x, y, kind);
+}
+
+/* The same for maxima. Where the machine is fast enough to gain by it, bf16 is rough (vec_avx512.h) until the maximum is
+ * made smooth. Infinities may then be NaN, which no maximum sees, so whoever reads rough numbers must find that out, and
+ * read them once more. */
+RAFFLE_FN int reads_rough(int kind) { return V_ROUGH && kind == READ_BF16; }
+#if V_ROUGH
+RAFFLE_FN void read_rough(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
+    if (reads_rough(kind)) v_load_rough_bf16(row->logits + i * read_bytes(kind), x, y);
+    else read_pair(row, i, x, y, kind);
+}
+RAFFLE_FN vf smooth(vf top, int kind) { return reads_rough(kind) ? v_smooth_bf16(top) : top; }
+#else
+#define read_rough read_pair
+#define smooth(top, kind) (top)
+#endif
+
+RAFFLE_FN int group_whole(const cpu_row *row, int64_t g) { return (g + 1) * GROUP <= row->params.vocab; }
+RAFFLE_FN int64_t group_end(const cpu_row *row, int64_t g) {
+    return group_whole(row, g) ? (g + 1) * GROUP : row->params.vocab;
+}
+
+/* ---- weigh: the largest logits ------------------------------------------------------------------- */
+
+enum { PART = GROUP / CPU_PARTS }; /* tokens of a part */
+
+/* The largest logits of tokens first .. first + count - 1, lane by lane; NaN counts as -inf and leaves *numbers, masked ones
+ * too. `rough`: read_rough reads them. It and `count` are compile-time constants. */
+RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough, vm *numbers, int kind) {
+    enum { STEP = 32 }; /* tokens of a mask's word */
+    const int masked = kind & READ_ALLOW && !masks_pairs(kind);
+    const uint32_t *allow = masked ? row->allow + first / STEP : NULL;
+    vf a = v_set(MINUS_INF), b = a;
+    for (int j = 0; j < count; j += STEP) {
+        for (int n = 0; n < STEP; n += 2 * V_LANES) {
+            vf x, y;
+            if (masked) read_in_order(row, first + j + n, &x, &y, kind & ~READ_ALLOW);
+            else if (rough) read_rough(row, first + j + n, &x, &y, kind);
+            else read_pair(row, first + j + n, &x, &y, kind);
+            *numbers = v_numbers(*numbers, x, y);
+            a = masked ? v_max_allowed(x, a, allow + j / STEP, n) : v_max(x, a);
+            if (count <= PART) b = a; /* two chains where they are long */
+            b = masked ? v_max_allowed(y, b, allow + j / STEP, n + V_LANES) : v_max(y, b);
+            if (count <= PART) a = b;
+        }
+    }
+    if (count > PART) a = v_max(a, b);
+    return rough ? smooth(a, kind) : a;
+}
+
+/* Whether a mask allows no token of a whole group. */
+RAFFLE_FN int group_masked(const cpu_row *row, int64_t g, int kind) {
+    uint64_t words[GROUP / 64];
+    if (!(kind & READ_ALLOW)) return 0;
+    memcpy(words, row->allow + g * (GROUP / 32), sizeof words);
+    return !(words[0] | words[1] | words[2] | words[3]);
+}
+
+/* The same of a whole group. */
+RAFFLE_FN vf group_top(const cpu_row *row, int64_t g, vm *numbers, int kind) {
+    vm good = v_every(); /* a chain of its own for each group: they run side by side */
+    if (group_masked(row, g, kind)) return v_set(MINUS_INF);
+    vf top = tokens_top(row, g * GROUP, GROUP, 1, &good, kind);
+    if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) return tokens_top(row, g * GROUP, GROUP, 0, numbers, kind);
+    *numbers = v_and(*numbers, good);
+    return top;
+}
+
+RAFFLE_FN vf group_top_edge(const cpu_row *row, int64_t g, vm *numbers, int kind) {
+    vf a = v_set(MINUS_INF);
+    for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES) {
+        vf x = read_group(row, i, 0, kind);
+        *numbers = v_numbers(*numbers, x, x);
+        a = v_max(x, a);
+    }
+    return a;
+}
+
+/* Behind the last group, peaks are -inf. */
+RAFFLE_FN void peaks_pad(const cpu_scratch *s) {
+    for (int64_t g = s->groups; g % PEAK_PAD; ++g) s->peak[g] = MINUS_INF;
+}
+
+/* The largest logits of each part of a whole group to top[CPU_PARTS]. */
+RAFFLE_FN void group_tops(const cpu_row *row, int64_t g, vf *top, vm *numbers, int kind) {
+    vm good = v_every();
+    if (group_masked(row, g, kind)) {
+        for (int q = 0; q < CPU_PARTS; ++q) top[q] = v_set(MINUS_INF);
+        return;
+    }
+    for (int q = 0; q < CPU_PARTS; ++q) top[q] = tokens_top(row, g * GROUP + q * PART, PART, 1, &good, kind);
+    if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) {
+        good = v_every();
+        for (int q = 0; q < CPU_PARTS; ++q) top[q] = tokens_top(row, g * GROUP + q * PART, PART, 0, &good, kind);
+    }
+    *numbers = v_and(*numbers, good);
+}
+
+/* The same of any group, to part[] and peak[]. */
+RAFFLE_FN void group_tops_edge(const cpu_row *row, const cpu_scratch *s, int64_t g, vm *numbers, int kind) {
+    s->peak[g] = MINUS_INF;
+    for (int q = 0; q < CPU_PARTS; ++q) {
+        vf a = v_set(MINUS_INF);
+        for (int64_t i = g * GROUP + q * PART, end = i + PART; i < end && i < row->params.vocab; i += V_LANES) {
+            vf x = read_group(row, i, 0, kind);
+            *numbers = v_numbers(*numbers, x, x);
+            a = v_max(x, a);
+        }
+        float top = s->part[g * CPU_PARTS + q] = v_peak(a);
+        if (top > s->peak[g]) s->peak[g] = top;
+    }
+}
+
+/* Whether a row has NaN, `numbers` being those that its maxima were made of, and perhaps masked ones. */
+RAFFLE_FN int row_nan(const cpu_row *row, vm numbers, int kind) {
+    if (!(kind & READ_ALLOW) || v_bits(numbers) == v_bits(v_every())) return v_bits(numbers) != v_bits(v_every());
+    vm allowed = v_every();
+    for (int64_t i = 0; i < row->params.vocab; i += V_LANES) {
+        vf x = read_group(row, i, 0, kind);
+        allowed = v_numbers(allowed, x, x);
+    }
+    return v_bits(allowed) != v_bits(v_every());
+}
+
+/* Fills peak[] with each group's largest logit and returns the row's; *nan: whether there was a NaN.
+ * `fine`, a compile-time constant: fills part[] too. */
+RAFFLE_FN float row_scan_as(const cpu_row *row, const cpu_scratch *s, int *nan, int fine, int kind) {
+    vm numbers = v_every();
+    vf best = v_set(MINUS_INF);
+    int64_t whole = row->params.vocab / GROUP, g = 0;
+    for (; g + 4 <= whole; g += 4) { /* four at a time, so that the maxima leave their lanes together */
+        vf top[4 * CPU_PARTS];
+        if (fine) { /* not in a loop, which would keep them in memory */
+            group_tops(row, g, top, &numbers, kind);
+            group_tops(row, g + 1, top + CPU_PARTS, &numbers, kind);
+            group_tops(row, g + 2, top + 2 * CPU_PARTS, &numbers, kind);
+            group_tops(row, g + 3, top + 3 * CPU_PARTS, &numbers, kind);
+            v_store_parts(s->part + g * CPU_PARTS, s->peak + g, top);
+        } else {
+            vf a = group_top(row, g, &numbers, kind), b = group_top(row, g + 1, &numbers, kind);
+            vf c = group_top(row, g + 2, &numbers, kind), d = group_top(row, g + 3, &numbers, kind);
+            v_store_peaks(s->peak + g, a, b, c, d);
+            best = v_max(best, v_max(v_max(a, b), v_max(c, d)));
+        }
+    }
+    for (; g < s->groups; ++g) {
+        if (fine) {
+            group_tops_edge(row, s, g, &numbers, kind);
+        } else {
+            vf a = group_top_edge(row, g, &numbers, kind);
+            s->peak[g] = v_peak(a);
+            best = v_max(best, a);
+        }
+    }
+    peaks_pad(s);
+    for (int64_t i = s->groups * CPU_PARTS; fine && i % PEAK_PAD; ++i) s->part[i] = MINUS_INF;
+    for (g = 0; fine && g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
+    *nan = row_nan(row, numbers, kind);
+    return v_peak(best);
+}
+
+RAFFLE_FN float row_scan(const work *k, int *nan, int kind) {
+    return k->state->fine ? row_scan_as(k->row, k->scratch, nan, 1, kind) : row_scan_as(k->row, k->scratch, nan, 0, kind);
+}
+
+/* The next group from g on whose largest logit is at least `value`, or `groups` if there is none. */
+RAFFLE_FN int64_t next_group(const cpu_scratch *s, int64_t g, float value) {
+    if (g < s->groups && s->peak[g] >= value) return g;
+    for (int64_t first = g - g % V_LANES; first < s->groups; first += V_LANES) {
+        uint32_t found = v_bits(v_ge(v_load_f32(s->peak + first), v_set(value)));
+        if (first < g) found &= ~0u << (g - first);
+        if (found) return first + __builtin_ctz(found);
+    }
+    return s->groups;
+}
