@@ -83,6 +83,8 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
     row_state *const state = k->state;
     vm numbers = v_every();
     float first = MINUS_INF;
+    state->c = scale.c;
+    state->c_low = scale.c_low;
     for (int64_t g = 0; g < whole && first == MINUS_INF; ++g) first = v_peak(group_top(&row, g, &numbers, kind));
     if (!ref_is_near(scale, first)) return k->loops->scan_weigh(k, scale, nan);
     estimator e = estimator_make(scale, first);
@@ -154,9 +156,9 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
     const int64_t whole = row.params.vocab / GROUP;
     uint64_t total = 0, above = 0;
     uint32_t open = V_OPEN && !(kind & READ_ALLOW); /* 1: v_weights_open has met nothing that it cannot weigh */
+    v_flush(1); /* weights that small are no part of any sum */
     for (int64_t first = 0; first < s.groups; first += BLOCK) {
         const int64_t end = first + BLOCK < s.groups ? first + BLOCK : s.groups, full = end < whole ? end : whole;
-    v_flush(1); /* weights that small are no part of any sum */
         uint32_t low[BLOCK], left[BLOCK], right[BLOCK];
         float size[BLOCK];
         vsums a[BLOCK];
@@ -192,9 +194,9 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
             total += group_weighed(&s, g, w);
         }
     }
+    v_flush(0);
     *tickets = above;
     return total;
-    v_flush(0);
 }
 
 /* ---- what the estimate settles -------------------------------------------------------------------------- */
@@ -219,11 +221,11 @@ static int row_settle(const work *k, const weighing *w, mass_range range) {
     return MANY;
 }
 
-/* The row's mass; or where an estimate settles all that is asked of it, any that it may have. Where many tokens stay, a sketch
- * guesses the threshold before the row is weighed, so that one reading does for the mass and for what is above the guess. */
-RAFFLE_FN uint64_t row_mass(const work *k, const weighing *w, int kind) {
+/* The row's mass for top-p's share; or where an estimate settles what is asked of it, any that it may have. Where many tokens stay,
+ * a sketch guesses the threshold before the row is weighed, so that one reading does for the mass and for what is above the guess. */
+RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
     row_state *const state = k->state;
-    if (kind & READ_PROBS || !state->estimated) return row_weigh(k, w, kind);
+    if (kind & READ_PROBS || !state->estimated || !state_fits(state, w)) return k->loops->weigh(k, w);
     const row_params *const p = &k->row->params;
     mass_range range = {0, 0};
     int settled = MANY;
@@ -240,5 +242,5 @@ RAFFLE_FN uint64_t row_mass(const work *k, const weighing *w, int kind) {
     }
     int nan;
     k->loops->scan_weigh(k, w->scale, &nan);
-    return row_weigh(k, w, kind);
+    return k->loops->weigh(k, w);
 }

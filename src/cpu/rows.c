@@ -35,6 +35,7 @@ typedef struct loops {
     listing (*sketch)(const work *, const weighing *);
     int (*guessed)(const work *, const weighing *, quest, uint64_t mass, float *low, float *high);
     uint64_t (*weigh)(const work *, const weighing *);
+    uint64_t (*share_mass)(const work *, const weighing *);
     uint64_t (*weigh_kept)(const work *, const weighing *, cut);
     float (*peak_bound)(const work *, int64_t count, float best);
     int32_t (*tie)(const work *, float value, uint64_t count);
@@ -302,7 +303,7 @@ typedef struct row_state {
     float at;
     uint64_t tickets;
     sketched sketch; /* where `told`: the sketch that says so, until a list is made */
-    int estimated; /* whether `sum` is that of the row's estimates by `estimator`; or 0: the row is flat */
+    int estimated; /* whether `sum` is that of the row's estimates by `estimator`; or 0: the row is flat. For share_mass alone */
     estimator estimator;
     double sum;
 } row_state;
@@ -406,8 +407,8 @@ static scale scale_first(const cpu_row *row) {
     return row->weigh_at > 0.0f ? scale_make(row->weigh_at) : none;
 }
 
-/* Whether an estimate of the row's mass may do: top-p alone, with enough groups that it lists those with the largest tokens,
- * and nobody asks what the row weighs. */
+/* Whether an estimate of the row's mass probably does: top-p alone, with enough groups that it lists those with the largest tokens,
+ * and nobody asks what the row weighs. Others would weigh the row all the same. */
 static int row_estimates(const cpu_row *row, const cpu_scratch *s) {
     const rules r = rules_make(&row->params);
     return r.row_mass && !r.top_k && !r.min_p_first && !r.shape && !r.typical && !r.xtc && row->params.more.keep_least <= 1 &&

@@ -8,8 +8,8 @@
  *     listing sketch(w)              lists about GUESS_TOKENS tokens spread over the row
  *     int guessed(w, q, mass, low, high)  whether there is a better guess than a sketch: (low, high] probably holds a threshold
  *     uint64_t weigh(w)              mass of the row; keeps each group's tickets
- *                                    (CPU, top-p alone: the first call may return any mass that leads to the same threshold, and keep
- *                                    none: row_estimate.h. Who asks for a mass before top-p does must be in row_estimates of rows.c)
+ *     uint64_t share_mass(w)         in C only: the row's mass, or any other of which top-p's share leads to the same threshold where
+ *                                    nothing is cut before; may keep no tickets
  *     uint64_t weigh_kept(w, c)      mass of the set a cut keeps; keeps each group's tickets
  *     float peak_bound(count, best)  a value that at least `count` tokens reach; -FLT_MAX if it knows none
  *     int32_t tie(value, count)      id of the count-th token equal to value; INT32_MAX if there are fewer
@@ -33,9 +33,11 @@
 #if defined(__CUDACC__)
 #define CUT_FN template <class work> static __device__ __noinline__
 #define CALL(k, name, ...) (k)->name(__VA_ARGS__)
+#define SHARE_MASS(k, w, c) CALL(k, weigh, w)
 #else
 #define CUT_FN static
 #define CALL(k, name, ...) (k)->loops->name((k), __VA_ARGS__)
+#define SHARE_MASS(k, w, c) (cut_keeps_all(c) ? CALL(k, share_mass, w) : CALL(k, weigh, w))
 #endif
 
 #include <stdint.h>
@@ -224,7 +226,7 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
     if (r->top_p) {
         int listed = (r->top_k || r->min_p_first) && listing_covers(l, c);
         uint64_t held = listed ? CALL(k, list_tickets, l, c) : 0;
-        uint64_t mass = r->row_mass ? CALL(k, weigh, w) : listed ? held : CALL(k, weigh_kept, w, c);
+        uint64_t mass = r->row_mass ? SHARE_MASS(k, w, c) : listed ? held : CALL(k, weigh_kept, w, c);
         quest q = {share_of(p->top_p, mass), 1};
         uint64_t over = c.capped ? CALL(k, weigh_kept, w, cut_from(just_above(c.high))) : 0; /* larger, but cut */
         if (listed) { /* only listed tokens can stay */
@@ -266,7 +268,7 @@ CUT_FN answer row_answer(work *k, const row_params *p, float best) {
     if (r.filter_temperature != p->temperature) filter = weighing_make(r.filter_temperature, best);
     listing l = {0.0f, 0.0f, 0.0f, 0.0f, 0, 0, 0, 0, 0, 0};
     cut c = row_cut(k, p, &r, &filter, &l);
-    int whole = !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX && !c.capped;
+    int whole = cut_keeps_all(c);
 #if CUT_MORE
     if (c.capped) draw = weighing_make(p->temperature, CALL(k, cap, c.high));
 #endif

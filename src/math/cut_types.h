@@ -80,6 +80,7 @@ RAFFLE_FN cut cut_of(const answer *a) {
     return c;
 }
 
+RAFFLE_FN int cut_keeps_all(cut c) { return !(c.low > -FLT_MAX) && c.tie_last == INT32_MAX && !c.capped; }
 RAFFLE_FN int cut_under(cut c, float x) { return !c.capped || x <= c.high; }
 RAFFLE_FN int cut_keeps(cut c, float x, int64_t id) {
     return (x > c.low || (x == c.low && id <= c.tie_last)) && cut_under(c, x);
