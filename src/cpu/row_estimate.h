@@ -116,11 +116,11 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
 
 /* ---- a row and what is above a value ----------------------------------------------------------------- */
 
-/* The sums of a group's weights, and of those of its tokens above a value, which count without their last bits. As for vsum. */
+/* The sums of a group's weights, and of those of its tokens above a value. As for vsum. */
 typedef struct vsums { vu low, above_low; vf size, above_size; } vsums;
 
-/* The sums of a whole group of a block. `right`: the bits; `open`: see weigh_blocks.h. */
-RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, int q, float at, uint32_t right, int open, int kind) {
+/* The sums of a whole group of a block. `open`: see weigh_blocks.h. */
+RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, int q, float at, int open, int kind) {
     vsums s = {v_set_u(0), v_set_u(0), v_set(0.0f), v_set(0.0f)};
     for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += FEW_CHAINS * V_LANES) {
         vf x[FEW_CHAINS];
@@ -133,7 +133,7 @@ RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, i
             const vu weight = v_round(x[n]);
             s.low = v_add_u(s.low, weight);
             s.size = v_add(s.size, x[n]);
-            s.above_low = v_add_u(s.above_low, v_where(above[n], v_shift(weight, right)));
+            s.above_low = v_add_where_u(above[n], s.above_low, weight);
             s.above_size = v_add_where(above[n], s.above_size, x[n]);
         }
     }
@@ -159,20 +159,16 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
     v_flush(1); /* weights that small are no part of any sum */
     for (int64_t first = 0; first < s.groups; first += BLOCK) {
         const int64_t end = first + BLOCK < s.groups ? first + BLOCK : s.groups, full = end < whole ? end : whole;
-        uint32_t low[BLOCK], left[BLOCK], right[BLOCK];
+        uint32_t low[BLOCK], below[BLOCK];
         float size[BLOCK];
         vsums a[BLOCK];
         block_refs f;
         block_refs_make(&f, w->scale, s.peak + first, s.exponent + first);
-        for (int q = 0; q < BLOCK; ++q) {
-            const uint32_t below = (uint32_t)w->row.exponent - (uint32_t)s.exponent[first + q];
-            left[q] = below < TICKET_BITS ? TICKET_BITS - below : 0;
-            right[q] = below > TICKET_BITS ? below - TICKET_BITS : 0;
-        }
+        for (int q = 0; q < BLOCK; ++q) below[q] = (uint32_t)w->row.exponent - (uint32_t)s.exponent[first + q];
         for (int q = 0; q < BLOCK; ++q) {
             if (first + q >= full || !(f.plain >> q & 1)) memset(&a[q], 0, sizeof a[q]);
-            else if (open & f.open >> q) a[q] = block_sums(&row, first + q, &f, q, at, right[q], V_OPEN, kind);
-            else a[q] = block_sums(&row, first + q, &f, q, at, right[q], 0, kind);
+            else if (open & f.open >> q) a[q] = block_sums(&row, first + q, &f, q, at, V_OPEN, kind);
+            else a[q] = block_sums(&row, first + q, &f, q, at, 0, kind);
         }
         for (int q = 0; q < BLOCK; q += 4) {
             const vsums *const t = a + q;
@@ -185,11 +181,10 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
         if (f.plain & ~usual & every) open = 0; /* where one -inf is, there are more */
         for (int64_t g = first; g < end; ++g) {
             const int q = (int)(g - first);
-            if (g < whole && usual >> q & 1) {
-                s.mass[g] = right[q] < 32 ? sum_resolve(low[q], size[q] / (float)(1ull << right[q])) << left[q] : 0;
-            } else {
-                group_weigh_above(k, w, g, at);
-            }
+            if (g >= whole || !(usual >> q & 1)) group_weigh_above(k, w, g, at);
+            else if (!(s.peak[g] > at)) s.mass[g] = 0;
+            else if (below[q] <= TICKET_BITS) s.mass[g] = sum_resolve(low[q], size[q]) << (TICKET_BITS - below[q]);
+            else s.mass[g] = group_kept(&row, &s, w, g, cut_above(at), k->kind); /* tickets of a token lose its last bits */
             above += s.mass[g];
             total += group_weighed(&s, g, w);
         }

@@ -101,9 +101,34 @@ RAFFLE_FN uint64_t part_above(const cpu_row *row, int64_t first, float low, int 
     return above;
 }
 
-/* The same where the maxima of parts are known. Most of them hold one token or two, which are taken one by one. */
-RAFFLE_FN void row_list_fine(const cpu_row *row, const cpu_scratch *s, listing *l, int kind) {
+/* Appends a token to the list. */
+RAFFLE_FN void token_put(const cpu_row *row, const cpu_scratch *s, int64_t at, int32_t id, int kind) {
+    s->list_x[at] = read_one(row, id, kind);
+    s->list_id[at] = id;
+}
+
+/* Appends tokens `first` and up, those that have a bit in `in`: at least one. Mostly it is one or two: the first and the last, which
+ * may be the same, need no branch. Many are packed. Returns how many there are. */
+RAFFLE_FN int tokens_append(const cpu_row *row, const cpu_scratch *s, int64_t at, int32_t first, uint64_t in, int kind) {
     enum { MANY = 8 };
+    const int count = __builtin_popcountll(in);
+    if (count > MANY) {
+        for (int j = 0; in; j += V_LANES, in = in >> (V_LANES - 1) >> 1) {
+            vf x = read_group(row, first + j, 0, kind);
+            at += v_pack(s->list_x + at, s->list_id + at, x, first + j, v_mask((uint32_t)in));
+        }
+        return count;
+    }
+    const int last = 63 - __builtin_clzll(in);
+    token_put(row, s, at, first + __builtin_ctzll(in), kind);
+    token_put(row, s, at + count - 1, first + last, kind);
+    for (uint64_t left = in & (in - 1) & ~(1ull << last); left; left &= left - 1)
+        token_put(row, s, ++at, first + __builtin_ctzll(left), kind);
+    return count;
+}
+
+/* The same where the maxima of parts are known. */
+RAFFLE_FN void row_list_fine(const cpu_row *row, const cpu_scratch *s, listing *l, int kind) {
     float top[FINE_GROUPS * CPU_PARTS + V_LANES];
     int32_t part[FINE_GROUPS * CPU_PARTS + V_LANES];
     int64_t found = 0, listed = 0;
@@ -113,21 +138,8 @@ RAFFLE_FN void row_list_fine(const cpu_row *row, const cpu_scratch *s, listing *
     }
     for (int64_t n = 0; n < found; ++n) {
         const int32_t first = part[n] * PART;
-        uint64_t above = part_above(row, first, l->low, kind);
-        if (__builtin_popcountll(above) > MANY) {
-            for (int j = 0; above; j += V_LANES, above = above >> (V_LANES - 1) >> 1) {
-                int64_t at = listed < l->room ? listed : l->room;
-                vf x = read_group(row, first + j, 0, kind);
-                listed += v_pack(s->list_x + at, s->list_id + at, x, first + j, v_mask((uint32_t)above));
-            }
-        }
-        for (; above; above &= above - 1) {
-            int32_t id = first + __builtin_ctzll(above);
-            int64_t at = listed < l->room ? listed : l->room;
-            s->list_x[at] = read_one(row, id, kind);
-            s->list_id[at] = id;
-            ++listed;
-        }
+        const uint64_t above = part_above(row, first, l->low, kind);
+        listed += tokens_append(row, s, listed < l->room ? listed : l->room, first, above, kind);
     }
     l->count = (uint64_t)listed;
 }
@@ -161,29 +173,53 @@ RAFFLE_FN void group_between(const cpu_row *row, const cpu_scratch *s, int64_t g
     l->above_count += (uint64_t)larger;
 }
 
-/* Those vectors of a whole group that have any token between the list's ends, by their first. */
-RAFFLE_FN int32_t *group_band(const cpu_row *row, int64_t g, const listing *l, int32_t *at, int kind) {
-    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += V_LANES) {
-        *at = (int32_t)i;
-        at += v_bits(v_within(read_full(row, i, kind), v_set(l->low), v_set(l->high))) != 0;
+/* A piece of a band: which of its tokens are in it is one word. */
+enum { BAND = 32 };
+
+/* Those pieces of a whole group that have a token at most `reach` from `at`, by their first. */
+RAFFLE_FN int32_t *band_pieces(const cpu_row *row, int64_t g, float at, float reach, int32_t *piece, int kind) {
+    for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += BAND) {
+        vf nearest = v_set(PLUS_INF);
+        for (int j = 0; j < BAND; j += 2 * V_LANES) {
+            vf x, y;
+            read_pair(row, i + j, &x, &y, kind);
+            nearest = v_nearer(v_nearer(nearest, x, v_set(at)), y, v_set(at));
+        }
+        *piece = (int32_t)i;
+        piece += v_bits(v_ge(v_set(reach), nearest)) != 0;
     }
-    return at;
+    return piece;
 }
 
-/* Lists the tokens between two ends that are near each other. */
+/* Which tokens of a piece are between the list's ends, as bits. */
+RAFFLE_FN uint32_t band_bits(const cpu_row *row, int64_t first, const listing *l, int kind) {
+    const vf low = v_set(l->low), high = v_set(l->high);
+    uint32_t in = 0;
+    if (first + BAND <= row->params.vocab) {
+        for (int j = 0; j < BAND; j += V_LANES) in |= v_bits(v_within(read_full(row, first + j, kind), low, high)) << j;
+    } else {
+        for (int j = 0; first + j < row->params.vocab; j += V_LANES)
+            in |= v_bits(v_within(read_group(row, first + j, 0, kind), low, high)) << j;
+    }
+    return in;
+}
+
+/* Lists the tokens between two ends that are near each other. Pieces are told by the distance from the middle, one comparison for
+ * all of their vectors: roundings keep the order, so no token is lost, and the bits are exact. */
 RAFFLE_FN void row_band(const cpu_row *row, const cpu_scratch *scratch, listing *l, int kind) {
     const cpu_scratch s = *scratch;
+    const float at = 0.5f * l->low + 0.5f * l->high, over = l->high - at, under = at - l->low, reach = over > under ? over : under;
     uint64_t listed = 0;
     for (int64_t first = 0; first < s.groups; first += LIST_GROUPS) {
-        int32_t vectors[LIST_VECTORS + 1], *end = vectors;
+        int32_t pieces[LIST_GROUPS * GROUP / BAND + 1], *end = pieces;
         for (int64_t g = first; g < first + LIST_GROUPS && g < s.groups; ++g) {
-            if (group_whole(row, g)) end = group_band(row, g, l, end, kind);
-            else for (int64_t i = g * GROUP; i < row->params.vocab; i += V_LANES) *end++ = (int32_t)i;
+            if (group_whole(row, g)) end = band_pieces(row, g, at, reach, end, kind);
+            else for (int64_t i = g * GROUP; i < row->params.vocab; i += BAND) *end++ = (int32_t)i;
         }
-        for (const int32_t *v = vectors; v < end; ++v) {
-            vf x = read_group(row, *v, 0, kind);
-            int64_t at = (int64_t)listed < l->room ? (int64_t)listed : l->room;
-            listed += (uint64_t)v_pack(s.list_x + at, s.list_id + at, x, *v, v_within(x, v_set(l->low), v_set(l->high)));
+        for (const int32_t *p = pieces; p < end; ++p) {
+            const uint32_t in = band_bits(row, *p, l, kind);
+            int64_t at_most = (int64_t)listed < l->room ? (int64_t)listed : l->room;
+            if (in) listed += (uint64_t)tokens_append(row, &s, at_most, *p, in, kind);
         }
     }
     l->count = listed;

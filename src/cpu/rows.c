@@ -337,36 +337,35 @@ static int last_covers(const row_state *state, const weighing *w, cut c) {
     return within && state_fits(state, w);
 }
 
-/* Where the listed tokens with an id below `bound` end, from the i-th on. */
-static int64_t list_end(const cpu_scratch *s, int64_t i, int64_t count, int32_t bound) {
-    int lanes = V_LANES;
-    for (; lanes == V_LANES && i < count; i += lanes) lanes = v_lead_below(s->list_id + i, bound);
-    return i < count ? i : count;
+/* Makes of the listed tokens' tickets the sums up to each of them: of what a cut keeps, or less what it cuts if `within`. `ties`, a
+ * compile-time constant: whether it may cut between equal logits. */
+RAFFLE_FN uint64_t list_sums(const cpu_scratch *s, int64_t count, cut c, int within, int ties) {
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const uint64_t held = s->list_t[i], kept = ties ? kept_tickets(s, i, c) : held & (0 - (uint64_t)(s->list_x[i] >= c.low));
+        s->list_t[i] = sum += kept - (held & (0 - (uint64_t)within));
+    }
+    return sum;
 }
 
-/* Adds the listed tokens that a cut keeps to mass[], or takes away the others if all are in it, and returns the sum of mass[].
- * Group by group, or where groups have few of them, token by token. */
+/* Adds the listed tokens that a cut keeps to mass[], or takes away the others if all are in it, and returns the sum of mass[]. The
+ * list is gone afterwards: list_t becomes sums, list_x where each group ends. So no step waits for the one before to be stored. */
 static uint64_t last_weigh(row_state *state, const cpu_scratch *scratch, cut c) {
-    enum { MANY = 4 };
     const cpu_scratch s = *scratch;
     const int64_t count = (int64_t)state->list.count;
-    const int dense = count > MANY * s.groups && !state->within;
-    const uint64_t within = 0 - (uint64_t)state->within;
-    uint64_t sum = state->list.above_tickets;
-    for (int64_t i = 0, end; dense && i < count; i = end) {
-        int32_t g = s.list_id[i] / GROUP;
-        end = list_end(&s, i, count, (g + 1) * GROUP);
-        uint64_t tickets = tickets_kept(&s, i, end, c);
-        s.mass[g] += tickets;
-        sum += tickets;
-    }
-    for (int64_t i = 0; !dense && i < count; ++i) {
-        uint64_t tickets = kept_tickets(&s, i, c);
-        s.mass[s.list_id[i] / GROUP] += tickets - (s.list_t[i] & within);
-        sum += tickets;
+    const uint64_t sum = c.tie_last == INT32_MAX ? list_sums(&s, count, c, state->within, 0) : list_sums(&s, count, c, state->within, 1);
+    const uint64_t before_all = state->list.above_tickets + (state->within ? state->list.tickets : 0);
+    int32_t *const ends = (int32_t *)s.list_x;
+    memset(ends, 0, (size_t)s.groups * sizeof *ends);
+    for (int64_t i = 0; i < count; ++i) ends[(uint32_t)s.list_id[i] / GROUP] = (int32_t)i + 1;
+    uint64_t before = 0;
+    for (int64_t g = 0; g < s.groups; ++g) {
+        const uint64_t up_to = ends[g] ? s.list_t[ends[g] - 1] : before;
+        s.mass[g] += up_to - before;
+        before = up_to;
     }
     state_clear(state);
-    return sum;
+    return before_all + sum;
 }
 
 #include "row_kernels.h"

@@ -71,6 +71,8 @@ RAFFLE_FN vm v_and(vm a, vm b) { return _mm256_and_ps(a, b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return _mm256_andnot_ps(b, a); }
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return v_and(v_gt(a, low), _mm256_cmp_ps(a, high, _CMP_LE_OQ)); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return v_add(a, _mm256_and_ps(m, b)); }
+RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return _mm256_add_epi32(a, v_where(m, b)); }
+RAFFLE_FN vf v_nearer(vf least, vf a, vf at) { return _mm256_min_ps(_mm256_andnot_ps(v_set(-0.0f), v_sub(a, at)), least); }
 RAFFLE_FN vm v_every(void) { return _mm256_castsi256_ps(_mm256_set1_epi32(-1)); }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 RAFFLE_FN uint32_t v_bits(vm m) { return (uint32_t)_mm256_movemask_ps(m); }

@@ -68,6 +68,8 @@ RAFFLE_FN vm v_and(vm a, vm b) { return (vm)(a & b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return (vm)(a & ~b); }
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return _mm512_mask_cmp_ps_mask(v_gt(a, low), a, high, _CMP_LE_OQ); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return _mm512_mask_add_ps(a, m, a, b); }
+RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return _mm512_mask_add_epi32(a, m, a, b); }
+RAFFLE_FN vf v_nearer(vf least, vf a, vf at) { return _mm512_range_ps(v_sub(a, at), least, 0xa); } /* 0xa: smaller size, no sign */
 RAFFLE_FN vm v_every(void) { return 0xffff; }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 RAFFLE_FN uint32_t v_bits(vm m) { return m; }

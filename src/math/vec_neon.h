@@ -54,6 +54,8 @@ RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return vandq_u32(m, vandq_u32(vceqq_f
 RAFFLE_FN vm v_and(vm a, vm b) { return vandq_u32(a, b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return vbicq_u32(a, b); }
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return vandq_u32(vcgtq_f32(a, low), vcleq_f32(a, high)); }
+RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return vaddq_u32(a, vandq_u32(m, b)); }
+RAFFLE_FN vf v_nearer(vf least, vf a, vf at) { return vminnmq_f32(vabdq_f32(a, at), least); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return v_add(a, vreinterpretq_f32_u32(vandq_u32(m, vreinterpretq_u32_f32(b)))); }
 RAFFLE_FN vm v_every(void) { return vdupq_n_u32(0xffffffff); }
 RAFFLE_FN vf v_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }

@@ -88,6 +88,12 @@ RAFFLE_FN vm v_and(vm a, vm b) { return a & b; }
 RAFFLE_FN vm v_without(vm a, vm b) { return a & !b; }
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return (a > low) & (a <= high); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return m ? a + b : a; } /* b is not NaN */
+RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return m ? a + b : a; }
+/* The smaller of `least`, which is not below 0, and |a - at|. NaN in a counts as nothing. */
+RAFFLE_FN vf v_nearer(vf least, vf a, vf at) {
+    float apart = a > at ? a - at : at - a;
+    return apart < least ? apart : least;
+}
 RAFFLE_FN vm v_every(void) { return 1; }
 RAFFLE_FN uint32_t v_bits(vm m) { return (uint32_t)m; } /* lane i as bit i */
 RAFFLE_FN vm v_mask(uint32_t bits) { return bits & 1; }  /* bit i to lane i; higher bits are ignored */
