@@ -25,7 +25,6 @@ size_t edit_carve(edit_scratch *s, const raffle_plan_desc *desc, void *memory) {
     s->draft_row = raffle_carve(memory, &used, desc->vocab, sizeof *s->draft_row);
     s->mask = raffle_carve(memory, &used, (desc->vocab + 31) / 32, sizeof *s->mask);
     const int64_t groups = (desc->vocab + CPU_GROUP - 1) / CPU_GROUP;
-    s->edited = raffle_carve(memory, &used, (desc->vocab + 31) / 32, sizeof *s->edited);
     s->head = raffle_carve(memory, &used, groups, sizeof *s->head);
     s->made = raffle_carve(memory, &used, groups, sizeof *s->made);
     s->edit_max = desc->vocab / EDIT_SHARE;
@@ -122,23 +121,19 @@ static inline float logit_at(const char *logits, int dtype, int32_t id) {
     return dtype == RAFFLE_F16 ? float_of_f16(half) : float_of_bf16(half);
 }
 
-/* A token's logit in a patch, to be edited. Where there is no room left, it goes behind the others: count tells. */
+/* A token's logit in a patch, to be edited. Where there is no room left, it goes behind the others: count tells. Chains begin with the
+ * largest id, so that those of a sorted list are added at their beginning. */
 static inline float *patch_at(cpu_patch *p, int32_t id) {
-    uint32_t *word = &p->edited[(uint32_t)id / 32], bit = 1u << (uint32_t)id % 32;
-    int32_t *head = &p->head[(uint32_t)id / CPU_GROUP];
-    if (*word & bit) {
-        int32_t n = *head;
-        while (p->edit[n].id != id) n = p->edit[n].next;
-        return &p->edit[n].x;
-    }
+    int32_t *link = &p->head[(uint32_t)id / CPU_GROUP];
+    while (*link >= 0 && p->edit[*link].id > id) link = &p->edit[*link].next;
+    if (*link >= 0 && p->edit[*link].id == id) return &p->edit[*link].x;
     if (p->count >= p->room) return p->count = p->room + 1, &p->edit[p->room].x;
     cpu_edit *e = &p->edit[p->count];
     const int masked = p->from.allow && !bit_of(p->from.allow, id);
     e->x = masked ? MINUS_INF : logit_at(p->from.logits, p->dtype, id);
     e->id = id;
-    e->next = *head;
-    *head = (int32_t)p->count++;
-    *word |= bit;
+    e->next = *link;
+    *link = (int32_t)p->count++;
     return &e->x;
 }
 
@@ -307,7 +302,7 @@ int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, in
     if (penalises && !only_lowers(&chains->by.by)) return 0;
     if (e->dry_multiplier != 0.0f || e->bias_count + e->banned_count > s->edit_max || !table->reads_few(row)) return 0;
     const cpu_patch made = {.from = *row, .dtype = dtype, .to = s->row, .made = s->made, .peak = peaks->peak, .head = s->head,
-                            .edited = s->edited, .edit = s->edit, .room = s->edit_max, .make = table->make[dtype]};
+                            .edit = s->edit, .room = s->edit_max, .make = table->make[dtype]};
     *patch = made;
     if (e->allowed_count) {
         mask_make(e, row->allow, row->params.vocab, s->mask);
@@ -317,7 +312,6 @@ int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, in
     if (nan) return 0; /* an edit may hide it */
     memset(s->head, 0xff, (size_t)peaks->groups * sizeof *s->head);
     memset(s->made, 0, (size_t)peaks->groups * sizeof *s->made);
-    memset(s->edited, 0, (size_t)((row->params.vocab + 31) / 32) * sizeof *s->edited);
     edit_first(&part, e, &h);
     if (patch->count > patch->room) return 0;
     row->logits = (const char *)s->row;

@@ -8,13 +8,12 @@
 #include "rows.h"
 
 /* Workspace of a plan with RAFFLE_PLAN_EXTRA, behind that of every plan:
- *   | row [vocab] | draft_row [vocab] | mask, edited [words] | head, made [groups] | edit [edit_max + 1] |
+ *   | row [vocab] | draft_row [vocab] | mask [words] | head, made [groups] | edit [edit_max + 1] |
  *   | entry, said_next [count_max] | said_head [groups] | index [index_max] | joined [history_max + TAIL_MAX] |
  * the last five only with a history_max. */
 typedef struct edit_scratch {
     float *row, *draft_row; /* draft_row: raffle_verify edits a target row and a draft's */
     uint32_t *mask;
-    uint32_t *edited; /* of a cpu_patch: see rows.h */
     int32_t *head;
     uint8_t *made;
     cpu_edit *edit;

@@ -17,7 +17,7 @@ typedef struct cpu_row {
     float weigh_at; /* above 0: a temperature at which the row is also weighed, if it can be done in the first reading */
 } cpu_row;
 
-/* A token with another logit than the caller's; the edits of a group are chained, the last one ends with -1. */
+/* A token with another logit than the caller's; the edits of a group are chained by falling ids, the last one ends with -1. */
 typedef struct cpu_edit {
     float x;
     int32_t id, next;
@@ -31,7 +31,6 @@ typedef struct cpu_patch {
     uint8_t *made;    /* [groups] says so */
     float *peak;      /* [groups] the scratch's: largest logits where a group is made, elsewhere what is not less */
     int32_t *head;    /* [groups] the first edit of each group, or -1 */
-    uint32_t *edited; /* [(vocab + 31) / 32] whether a token has an edit */
     cpu_edit *edit;   /* [room + 1], the last for those that find no room */
     int64_t count, room;
     /* Makes group g; and NULL, or what that calls at its end: penalties. 1: a token was edited that may have been the largest. */
