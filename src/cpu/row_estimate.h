@@ -1,7 +1,7 @@
-/* row_estimate.h - top-p with an estimate of the row's mass: the first reading finds the largest logit of each group and adds up
- * estimates (estimate.h); a list of the largest tokens says whether the threshold is the same for every mass that the row can
- * have. If not, the row is weighed exactly, and all is as if there had been no estimate. Part of row_kernels.h; `kind` is a
- * compile-time constant everywhere. */
+/* row_estimate.h - top-p, and draws without filters, with an estimate of the row's mass: the first reading finds the largest logit of
+ * each group and adds up estimates (estimate.h). For top-p a list of the largest tokens says whether the threshold is the same for
+ * every mass that the row can have; for a draw one group says whether the token is. If not, the row is weighed exactly, and all is as
+ * if there had been no estimate. Part of row_kernels.h; `kind` is a compile-time constant everywhere. */
 
 #define ESTIMATE_FAR 32.0f /* powers of two from which on estimates are made once more */
 enum { FEW_CHAINS = V_CHAINS < 4 ? V_CHAINS : 4 }; /* there are not many masks, nor registers for all sums */
@@ -65,21 +65,32 @@ static double sizes_total(const cpu_scratch *s, int64_t count) {
     return total[0] + total[1] + total[2] + total[3];
 }
 
-/* Whether top-p keeps FLAT_LEAST tokens or more of a row that is estimated at `sum`. */
-static int estimate_flat(const work *k, const estimator *e, double sum, float best) {
+/* How many tokens as heavy as the largest a row is that is estimated at `sum`. */
+static double estimate_tokens(const estimator *e, double sum, float best) {
     vf largest = v_set(best);
     v_estimates(&largest, 1, e);
-    return (double)k->row->params.top_p * sum >= (double)FLAT_LEAST * (double)v_first(largest);
+    return sum / (double)v_first(largest);
 }
+
+/* Whether top-p keeps FLAT_LEAST tokens or more of it. */
+static int estimate_flat(const work *k, const estimator *e, double sum, float best) {
+    return (double)k->row->params.top_p * estimate_tokens(e, sum, best) >= (double)FLAT_LEAST;
+}
+
+/* From about so many tokens as heavy as the largest on, half of all draws are too near to the next token. */
+#define DRAW_FLAT 768.0
 
 /* The first reading of a row whose mass is to be estimated: like row_scan, and the sum of all estimates. Where they are of no
  * use, it is the reading of a row that is weighed. An eighth of the row shows whether it may be flat: then the whole row is read for
- * its maxima, and if these agree, for nothing else. And whether the first group's maximum is too far below the others. */
+ * its maxima, and if these agree, for nothing else; where there is no top-p, a few groups show it, and the row is weighed. And whether
+ * the first group's maximum is too far below the others. */
 RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind) {
     if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
+    const int draws = !(row.params.top_p < 1.0f);
     const int64_t whole = row.params.vocab / GROUP, eighth = (whole / 8 + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD;
+    const int64_t some = draws ? whole / 32 / 4 * 4 + 4 : eighth;
     row_state *const state = k->state;
     vm numbers = v_every();
     float first = MINUS_INF;
@@ -89,17 +100,20 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
     if (!ref_is_near(scale, first)) return k->loops->scan_weigh(k, scale, nan);
     estimator e = estimator_make(scale, first);
     numbers = v_every();
-    for (int64_t from = 0, to = eighth; from < whole; from = to, to = whole) {
+    for (int64_t from = 0, to = some; from < whole; from = to, to = whole) {
         groups_estimate(&row, &s, from, to, &e, &numbers, kind);
         if (to == whole) break;
-        const float seen = peaks_largest(s.peak, eighth);
-        const double part = sizes_total(&s, eighth);
+        for (int64_t g = some; g % PEAK_PAD; ++g) s.peak[g] = MINUS_INF;
+        const float seen = peaks_largest(s.peak, some);
+        const double part = sizes_total(&s, some), all = part / (double)some * (double)whole;
         if ((seen - first) * scale.c > ESTIMATE_FAR) { /* once more, from what is nearer to the largest */
             e = estimator_make(scale, seen);
             to = 0;
+        } else if (draws) {
+            if (estimate_tokens(&e, all, seen) >= DRAW_FLAT) return k->loops->scan_weigh(k, scale, nan);
         } else if (estimate_flat(k, &e, part, seen)) {
             const float best = k->loops->scan(k, nan);
-            state->estimated = estimate_flat(k, &e, part / (double)eighth * (double)whole, best);
+            state->estimated = estimate_flat(k, &e, all, best);
             state->sum = 0.0;
             if (state->estimated) return best;
         }
@@ -238,4 +252,44 @@ RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
     int nan;
     k->loops->scan_weigh(k, w->scale, &nan);
     return k->loops->weigh(k, w);
+}
+
+/* The token of a draw without filters, if it is the same for every mass that the groups before it and the row can have; else
+ * RULE_NO_TOKEN. An estimate of any part of the row is off by no more than that of the whole may be: that is a sum over all tokens
+ * of how far each is off. */
+static int32_t row_draw_estimated(const work *k, const weighing *w) {
+    enum { STEP = 8 };
+    const cpu_scratch *const s = k->scratch;
+    const row_state *const state = k->state;
+    const row_params *const p = &k->row->params;
+    const mass_range range = mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best, p->vocab);
+    if (!range.high) return RULE_NO_TOKEN;
+    const double chance = (double)draw_bits(p->seed, p->position, p->draft_step) * 0x1p-64;
+    const double half = 0.5 * (double)(range.high - range.low), mass = (double)range.low + half;
+    /* How far off the ticket and the tickets before its group are together; and what doubles and the ticket's rounding add to it. */
+    const double off = (1.0 + chance) * half + 0x1p-40 * mass + 4.0;
+    double left = chance * state->sum;
+    int64_t g = 0;
+    for (; g + STEP < s->groups; g += STEP) { /* several at once: one addition behind the other is a wait */
+        const float *const size = s->size + g;
+        const double sum = (((double)size[0] + (double)size[1]) + ((double)size[2] + (double)size[3])) +
+                           (((double)size[4] + (double)size[5]) + ((double)size[6] + (double)size[7]));
+        if (left < sum) break;
+        left -= sum;
+    }
+    for (; g + 1 < s->groups && left >= (double)s->size[g]; ++g) left -= (double)s->size[g];
+    const double ticket = left * (mass / state->sum);
+    if (!(ticket >= off && ticket + off < 0x1p50)) return RULE_NO_TOKEN;
+    const uint64_t least = (uint64_t)(ticket - off), most = (uint64_t)(ticket + off) + 1;
+    const group_ref r = group_ref_make(w, s->peak[g]);
+    float x[GROUP];
+    uint32_t weight[GROUP];
+    uint64_t all = 0, up_to = 0;
+    group_expand(k->row, g, &r.ref, x, weight, k->kind);
+    for (int j = 0; j < GROUP; ++j) all += weight[j];
+    if (most >= tickets_of(all, r.below)) return RULE_NO_TOKEN;
+    for (int32_t j = 0;; ++j) {
+        up_to += weight[j];
+        if (weight_of(least, r.below) < up_to) return weight_of(most, r.below) < up_to ? (int32_t)(g * GROUP) + j : RULE_NO_TOKEN;
+    }
 }

@@ -3,7 +3,8 @@
  *
  * The row is read once to learn the largest logit of every group of 256 tokens. After that only groups
  * whose maximum says that they can matter are read again: one for greedy, some for top-k, min-p and a
- * narrow top-p, all for an unfiltered draw. Short rows with top-k are read for the maxima of parts of 64. */
+ * narrow top-p, all for an unfiltered draw that an estimate does not settle. Short rows with top-k are read
+ * for the maxima of parts of 64. */
 #include "rows.h"
 
 #include <limits.h>
@@ -422,6 +423,12 @@ static uint64_t row_weighed(const cpu_row *row, const cpu_scratch *s, float temp
     return fits ? weights_to_tickets(s, &w) : 0;
 }
 
+/* Whether an estimate probably does for a draw without filters. */
+static int row_draws_estimated(const cpu_row *row, const cpu_scratch *s) {
+    const rules r = rules_make(&row->params);
+    return row->only_token && !r.greedy && !is_filtered(&r) && s->groups >= TOP_P_FIRST;
+}
+
 static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
     int nan = 0;
     row_state state;
@@ -434,6 +441,15 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
         state.fine = 0;
         k.loops = &patched;
         k.best = patched_best(row, s);
+    } else if (!all.flat && row_draws_estimated(row, s)) {
+        k.best = set->scan_estimate(&k, all, &nan);
+        if (state.estimated) {
+            const weighing w = weighing_make(row->params.temperature, k.best);
+            const answer a = {row_draw_estimated(&k, &w), nan ? RULE_ROW_NAN : 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0, 0.0f, 1};
+            if (a.token != RULE_NO_TOKEN) return a;
+            state_clear(&state);
+            k.best = set->scan_weigh(&k, all, &nan);
+        }
     } else {
         k.best = all.flat                ? set->scan(&k, &nan)
                  : row_estimates(row, s) ? set->scan_estimate(&k, all, &nan)

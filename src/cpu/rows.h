@@ -15,6 +15,7 @@ typedef struct cpu_row {
     row_params params;
     const struct cpu_patch *patch; /* NULL, or what the row is made of, group by group, as groups are looked at */
     float weigh_at; /* above 0: a temperature at which the row is also weighed, if it can be done in the first reading */
+    int only_token; /* 1: nobody asks what the row weighs, nor draws from it again */
 } cpu_row;
 
 /* A token with another logit than the caller's; the edits of a group are chained by falling ids, the last one ends with -1. */

@@ -54,6 +54,7 @@ static void row_fill(cpu_row *r, const raffle_plan *plan, const raffle_logits *l
     r->allow = p->allow ? p->allow + row * p->allow_stride : NULL;
     r->patch = NULL;
     r->weigh_at = 0.0f;
+    r->only_token = 0;
     to->vocab = plan->desc.vocab;
     to->temperature = p->temperature ? p->temperature[slot] : unset;
     to->top_p = p->top_p ? p->top_p[slot] : 1.0f;
@@ -142,11 +143,13 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     cpu_row rows[2], unedited; /* rows: this one and the one before it, by turns */
     answer told;
     int known = 0, weighed = 0; /* known: the scratch and `told` are those of the row before */
+    const int only_tokens = !call->result.report && !call->logits.row_index;
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row *row = &rows[i & 1];
         const cpu_row *raw = row;
         const int64_t slot = slot_of(params, i);
         row_fill(row, plan, &call->logits, params, i, slot);
+        row->only_token = only_tokens;
         int dtype = plan->desc.dtype;
         if (params->extra) {
             unedited = *row;

@@ -294,8 +294,7 @@ __device__ __forceinline__ void job_prepare(row_job *k) {
     k->by = k->filter_by = scale_make(k->params.temperature);
     k->two_scales = k->rules.top_p && k->rules.filter_temperature != k->params.temperature;
     if (k->two_scales) k->filter_by = scale_make(k->rules.filter_temperature);
-    const uint32_t step = k->params.draft_step;
-    k->bits = philox_step(k->params.seed, k->params.position, step ? STREAM_DRAFT : STREAM_TARGET, step).low;
+    k->bits = draw_bits(k->params.seed, k->params.position, k->params.draft_step);
     if (k->params.min_p > 0.0f) k->min_p_reach = min_p_reach(&k->params, &k->rules);
 }
 

@@ -20,10 +20,14 @@ RAFFLE_FN uint64_t share_of(float p, uint64_t mass) {
     return (high << (64 - shift) | low >> shift) + (low << (64 - shift) != 0);
 }
 
-/* The number of the winning ticket, 0 .. mass-1: uniform but for at most 2^-64 per ticket. draft_step 0: of the token at
- * a position; n: of the n-th draft behind it. */
+/* What chance says of a row, as a fraction of 2^64. draft_step 0: of the token at a position; n: of the n-th draft behind it. */
+RAFFLE_FN uint64_t draw_bits(uint64_t seed, uint64_t position, uint32_t draft_step) {
+    return philox_step(seed, position, draft_step ? STREAM_DRAFT : STREAM_TARGET, draft_step).low;
+}
+
+/* The number of the winning ticket, 0 .. mass-1: uniform but for at most 2^-64 per ticket. */
 RAFFLE_FN uint64_t ticket_drawn(uint64_t seed, uint64_t position, uint32_t draft_step, uint64_t mass) {
-    return mul_high(philox_step(seed, position, draft_step ? STREAM_DRAFT : STREAM_TARGET, draft_step).low, mass);
+    return mul_high(draw_bits(seed, position, draft_step), mass);
 }
 
 #endif
