@@ -55,7 +55,7 @@ typedef struct loops {
 } loops;
 
 static inline cut cut_above(float x) {
-    return cut_from(float_of_order(order_of(x) + 1));
+    return cut_from(just_above(x));
 }
 
 /* ---- lists: tokens and tickets -------------------------------------------------------------------- */
@@ -246,7 +246,7 @@ static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t ticket
 
 /* How many group maxima are at least `value`. */
 static int64_t peaks_reaching(const cpu_scratch *s, float value) {
-    return tokens_above(s->peak, (s->groups + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, float_of_order(order_of(value) - 1));
+    return tokens_above(s->peak, (s->groups + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, just_below(value));
 }
 
 /* A value that at least `count` group maxima reach, and not many more. */
