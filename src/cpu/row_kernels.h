@@ -107,8 +107,7 @@ RAFFLE_FN void token_put(const cpu_row *row, const cpu_scratch *s, int64_t at, i
     s->list_id[at] = id;
 }
 
-/* Appends tokens `first` and up, those that have a bit in `in`: at least one. Mostly it is one or two: the first and the last, which
- * may be the same, need no branch. Many are packed. Returns how many there are. */
+/* Appends tokens `first` and up, those that have a bit in `in`; returns how many. Mostly it is one or two, which are taken one by one. */
 RAFFLE_FN int tokens_append(const cpu_row *row, const cpu_scratch *s, int64_t at, int32_t first, uint64_t in, int kind) {
     enum { MANY = 8 };
     const int count = __builtin_popcountll(in);
@@ -117,13 +116,8 @@ RAFFLE_FN int tokens_append(const cpu_row *row, const cpu_scratch *s, int64_t at
             vf x = read_group(row, first + j, 0, kind);
             at += v_pack(s->list_x + at, s->list_id + at, x, first + j, v_mask((uint32_t)in));
         }
-        return count;
     }
-    const int last = 63 - __builtin_clzll(in);
-    token_put(row, s, at, first + __builtin_ctzll(in), kind);
-    token_put(row, s, at + count - 1, first + last, kind);
-    for (uint64_t left = in & (in - 1) & ~(1ull << last); left; left &= left - 1)
-        token_put(row, s, ++at, first + __builtin_ctzll(left), kind);
+    for (; in; in &= in - 1) token_put(row, s, at++, first + __builtin_ctzll(in), kind);
     return count;
 }
 
@@ -219,7 +213,7 @@ RAFFLE_FN void row_band(const cpu_row *row, const cpu_scratch *scratch, listing 
         for (const int32_t *p = pieces; p < end; ++p) {
             const uint32_t in = band_bits(row, *p, l, kind);
             int64_t at_most = (int64_t)listed < l->room ? (int64_t)listed : l->room;
-            if (in) listed += (uint64_t)tokens_append(row, &s, at_most, *p, in, kind);
+            listed += (uint64_t)tokens_append(row, &s, at_most, *p, in, kind);
         }
     }
     l->count = listed;
@@ -400,6 +394,7 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
 static const loops patched = {READ_F32, NULL, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh,
-                              patched_weigh_kept, patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger, draw_list, patched_draw_group,
+                              patched_weigh_kept, patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger,
+                              draw_list, patched_draw_group,
                               patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
                               patched_cap};
