@@ -1,7 +1,8 @@
 /* row_estimate.h - top-p, and draws without filters, with an estimate of the row's mass: the first reading finds the largest logit of
  * each group and adds up estimates (estimate.h). For top-p a list of the largest tokens says whether the threshold is the same for
  * every mass that the row can have; for a draw one group says whether the token is. If not, the row is weighed exactly, and all is as
- * if there had been no estimate. Part of row_kernels.h; `kind` is a compile-time constant everywhere. */
+ * if there had been no estimate. Part of row_kernels.h; `kind`, where it is an argument, is a compile-time
+ * constant. */
 
 #define ESTIMATE_FAR 32.0f /* powers of two from which on estimates are made once more */
 enum { FEW_CHAINS = V_CHAINS < 4 ? V_CHAINS : 4 }; /* there are not many masks, nor registers for all sums */
@@ -255,8 +256,8 @@ RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
 }
 
 /* The token of a draw without filters, if it is the same for every mass that the groups before it and the row can have; else
- * RULE_NO_TOKEN. An estimate of any part of the row is off by no more than that of the whole may be: that is a sum over all tokens
- * of how far each is off. */
+ * RULE_NO_TOKEN. An estimate of any part of the row is off by no more tickets than that of the whole may be: mass_estimate adds up how
+ * far each token may be off, and a part has fewer of them. */
 static int32_t row_draw_estimated(const work *k, const weighing *w) {
     enum { STEP = 8 };
     const cpu_scratch *const s = k->scratch;

@@ -121,7 +121,7 @@ RAFFLE_FN int tokens_append(const cpu_row *row, const cpu_scratch *s, int64_t at
     return count;
 }
 
-/* The same where the maxima of parts are known. */
+/* Lists the tokens above the lower end where the maxima of parts are known. */
 RAFFLE_FN void row_list_fine(const cpu_row *row, const cpu_scratch *s, listing *l, int kind) {
     float top[FINE_GROUPS * CPU_PARTS + V_LANES];
     int32_t part[FINE_GROUPS * CPU_PARTS + V_LANES];
@@ -198,7 +198,7 @@ RAFFLE_FN uint32_t band_bits(const cpu_row *row, int64_t first, const listing *l
     return in;
 }
 
-/* Lists the tokens between two ends that are near each other. Pieces are told by the distance from the middle, one comparison for
+/* Lists the tokens between two ends that are near each other, and finite. Pieces are told by the distance from the middle, one comparison for
  * all of their vectors: roundings keep the order, so no token is lost, and the bits are exact. */
 RAFFLE_FN void row_band(const cpu_row *row, const cpu_scratch *scratch, listing *l, int kind) {
     const cpu_scratch s = *scratch;
@@ -212,8 +212,8 @@ RAFFLE_FN void row_band(const cpu_row *row, const cpu_scratch *scratch, listing 
         }
         for (const int32_t *p = pieces; p < end; ++p) {
             const uint32_t in = band_bits(row, *p, l, kind);
-            int64_t at_most = (int64_t)listed < l->room ? (int64_t)listed : l->room;
-            listed += (uint64_t)tokens_append(row, &s, at_most, *p, in, kind);
+            const int64_t next = (int64_t)listed < l->room ? (int64_t)listed : l->room;
+            listed += (uint64_t)tokens_append(row, &s, next, *p, in, kind);
         }
     }
     l->count = listed;

@@ -304,7 +304,7 @@ typedef struct row_state {
     float at;
     uint64_t tickets;
     sketched sketch; /* where `told`: the sketch that says so, until a list is made */
-    int estimated; /* whether `sum` is that of the row's estimates by `estimator`; or 0: the row is flat. For share_mass alone */
+    int estimated; /* for top-p and draws: whether `sum` is that of the row's estimates by `estimator`; where it is 0, the row is flat */
     estimator estimator;
     double sum;
 } row_state;

@@ -639,7 +639,7 @@ enum { FEW = 4 * WARP };
 /* Gives every candidate its places by value, equals by id, and by id alone: two or four lanes have one and compare it with all. Leaves
  * values and tickets in their order (q.sorted, q.tickets), and in the first of its lanes: its order, tickets and places; else 0. */
 struct few_own {
-    uint32_t order, rank, place; /* by value; by id */
+    uint32_t order, rank, place; /* rank: by value; place: by id */
     int32_t id;
     uint64_t tickets;
 };
@@ -736,7 +736,8 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     if (k.two_scales) amount = warp_add_wide(in_lane);
     if constexpr (type::TOLD) {
         least = warp_max(least);
-        if (threadIdx.x == 0) k.tell(float_of_order(~least), amount, 0, most < count && ~least == q.sorted[most - 1] ? q.tie_last : INT32_MAX);
+        if (threadIdx.x == 0)
+            k.tell(float_of_order(~least), amount, 0, most < count && ~least == q.sorted[most - 1] ? q.tie_last : INT32_MAX);
     }
     const uint64_t ticket = mul_high(k.bits, amount);
     uint64_t before = warp_through(in_lane) - in_lane;

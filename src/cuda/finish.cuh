@@ -100,7 +100,7 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     uint32_t select_length[SELECTIONS];
     uint32_t list_length, count, low, kept, edits; /* edits: in `edited` */
     int32_t group, token;
-    int32_t tie_last; /* the last id of those equal to the last that stays */
+    int32_t tie_last; /* fast_few: the last id of equals that stay */
     float bound; /* of the candidates: every token that reaches it is one */
 };
 

@@ -1,6 +1,7 @@
 /* estimate.h - about what tokens weigh, in fewer operations than weigh.h needs, and how far off their sum can be. For the CPU:
  * top-p asks of the row's mass only whether the largest tokens hold their share of it, a draw which token holds some fraction of it,
- * and mostly that is the same for every mass the row can have. No result depends on an estimate: where it does not decide, the row is weighed exactly. */
+ * and mostly that is the same for every mass the row can have. No result depends on an estimate: where it does not decide, the row is
+ * weighed exactly. */
 #ifndef RAFFLE_MATH_ESTIMATE_H
 #define RAFFLE_MATH_ESTIMATE_H
 

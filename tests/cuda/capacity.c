@@ -206,7 +206,8 @@ static int64_t stairs_fill(match *m, int64_t row, test_random *r) {
 TEST(exactly_k) {
     NEED_GPU();
     enum { ROWS = 48 };
-    static const uint32_t flags[] = {0, RAFFLE_TOP_P_JOINT, RAFFLE_FILTERS_FIRST, RAFFLE_MIN_P_LAST, RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST};
+    static const uint32_t flags[] = {0, RAFFLE_TOP_P_JOINT, RAFFLE_FILTERS_FIRST, RAFFLE_MIN_P_LAST,
+                                     RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST};
     test_random r = {42};
     for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
         match *m = match_make(dtype, 9001, ROWS);

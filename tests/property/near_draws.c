@@ -29,8 +29,8 @@ static float logit(int kind, int64_t i, int64_t vocab, const float heavy[2], tes
 }
 
 /* By an index a row may be drawn from again, and is weighed. */
-static void draws_check(const char *name, raffle_isa isa, const void *row, int dtype, int64_t vocab, const uint32_t *allow, float temperature,
-                        int64_t draws) {
+static void draws_check(const char *name, raffle_isa isa, const void *row, int dtype, int64_t vocab, const uint32_t *allow,
+                        float temperature, int64_t draws) {
     const int32_t first = 0;
     const uint64_t seed = 5;
     uint64_t position;

@@ -47,6 +47,19 @@ static double place_in_range(const weighing *w, const estimator *e, float x, flo
     return (2.0 * (double)mass - (double)range.low - (double)range.high) / (double)(range.high - range.low);
 }
 
+/* Half of the groups full of one value, half of another: how far the first are off by their estimates, in halves of the range of all.
+ * A draw takes a part of a row for what it is estimated at (row_draw_estimated). */
+static double part_off(const weighing *w, const estimator *e, const float x[2], float best_estimate, const float estimate[2]) {
+    enum { HALF = GROUPS / 2 };
+    const group_ref r = group_ref_make(w, x[0]);
+    const uint64_t tickets = HALF * tickets_of(GROUP * weight_under(&r.ref, x[0]), r.below);
+    const double part = (double)(HALF * GROUP) * (double)estimate[0];
+    const double sum = (double)best_estimate + part + (double)(HALF * GROUP) * (double)estimate[1];
+    const mass_range range = mass_estimate(sum, 0, e, w->scale, &w->row, w->best, (GROUPS + 1) * GROUP);
+    const double half = 0.5 * (double)(range.high - range.low), mass = (double)range.low + half;
+    return fabs(part * (mass / sum) - (double)tickets) / half;
+}
+
 /* The farthest place of LANES_TOKENS - 1 rows, each with another x. */
 static double farthest_place(estimate_lanes *lanes, const weighing *w, const estimator *e, test_random *r) {
     float x[LANES_TOKENS], y[LANES_TOKENS];
@@ -61,8 +74,24 @@ static double farthest_place(estimate_lanes *lanes, const weighing *w, const est
     return most;
 }
 
+/* The same of parts of rows. */
+static double farthest_off(estimate_lanes *lanes, const weighing *w, const estimator *e, test_random *r) {
+    float x[LANES_TOKENS], y[LANES_TOKENS];
+    double most = 0.0;
+    x[0] = w->best;
+    for (int i = 1; i < LANES_TOKENS; ++i) x[i] = w->best - 26.0f * (float)random_unit(r) / w->scale.c;
+    lanes(e, x, y);
+    for (int i = 1; i + 1 < LANES_TOKENS; ++i) {
+        const double off = part_off(w, e, x + i, y[0], y + i);
+        if (!(off <= most)) most = off;
+    }
+    return most;
+}
+
+typedef double farthest(estimate_lanes *, const weighing *, const estimator *, test_random *);
+
 /* The others a little below the best, far below, and so far that they are together what it is alone. */
-static void check_places(raffle_isa isa) {
+static void check_places(raffle_isa isa, farthest *farthest_of) {
     static const float temperatures[] = {1.0f, 0.8f, 0.71f, 0.3f, 1.7f, 0.05f, 1.44269504f, 6.0f};
     static const float bests[] = {0.0f, 11.3f, 29.9f, -7.7f, -28.1f, 3e-3f};
     static const float firsts[] = {0.0f, 5.0f, 31.0f, 60.0f};
@@ -75,7 +104,7 @@ static void check_places(raffle_isa isa) {
                 const weighing w = weighing_make(temperatures[t], bests[b]);
                 const estimator e = estimator_make(w.scale, bests[b] - firsts[f] / w.scale.c);
                 for (int64_t i = 0; i < test_amount(32); ++i) {
-                    const double place = farthest_place(lanes, &w, &e, &r);
+                    const double place = farthest_of(lanes, &w, &e, &r);
                     if (!(place <= most)) most = place;
                 }
             }
@@ -85,7 +114,12 @@ static void check_places(raffle_isa isa) {
 
 TEST(mass_is_in_its_range) {
     for (raffle_isa isa = RAFFLE_ISA_SCALAR; isa <= RAFFLE_ISA_NEON; ++isa)
-        if (lanes_of(isa)) check_places(isa);
+        if (lanes_of(isa)) check_places(isa, farthest_place);
+}
+
+TEST(parts_of_it_are_off_by_no_more) {
+    for (raffle_isa isa = RAFFLE_ISA_SCALAR; isa <= RAFFLE_ISA_NEON; ++isa)
+        if (lanes_of(isa)) check_places(isa, farthest_off);
 }
 
 /* What is not allowed is -inf, and NaN is as good as that; or with AVX-512 stays NaN, and so does the sum. */
@@ -118,6 +152,7 @@ TEST(nothing_is_known_beyond_the_reach) {
 
 int main(void) {
     RUN(mass_is_in_its_range);
+    RUN(parts_of_it_are_off_by_no_more);
     RUN(minus_inf_and_nan_weigh_nothing);
     RUN(nothing_is_known_beyond_the_reach);
     return test_report("estimate");
