@@ -101,12 +101,6 @@ RAFFLE_FN uint64_t part_above(const cpu_row *row, int64_t first, float low, int 
     return above;
 }
 
-/* Appends a token to the list. */
-RAFFLE_FN void token_put(const cpu_row *row, const cpu_scratch *s, int64_t at, int32_t id, int kind) {
-    s->list_x[at] = read_one(row, id, kind);
-    s->list_id[at] = id;
-}
-
 /* Appends tokens `first` and up, those that have a bit in `in`; returns how many. Mostly it is one or two, which are taken one by one. */
 RAFFLE_FN int tokens_append(const cpu_row *row, const cpu_scratch *s, int64_t at, int32_t first, uint64_t in, int kind) {
     enum { MANY = 8 };
@@ -117,7 +111,11 @@ RAFFLE_FN int tokens_append(const cpu_row *row, const cpu_scratch *s, int64_t at
             at += v_pack(s->list_x + at, s->list_id + at, x, first + j, v_mask((uint32_t)in));
         }
     }
-    for (; in; in &= in - 1) token_put(row, s, at++, first + __builtin_ctzll(in), kind);
+    for (; in; in &= in - 1, ++at) {
+        const int32_t id = first + __builtin_ctzll(in);
+        s->list_x[at] = read_one(row, id, kind);
+        s->list_id[at] = id;
+    }
     return count;
 }
 
@@ -198,8 +196,8 @@ RAFFLE_FN uint32_t band_bits(const cpu_row *row, int64_t first, const listing *l
     return in;
 }
 
-/* Lists the tokens between two ends that are near each other, and finite. Pieces are told by the distance from the middle, one comparison for
- * all of their vectors: roundings keep the order, so no token is lost, and the bits are exact. */
+/* Lists the tokens between two ends that are near each other, and finite. Pieces are told by the distance from the middle, one
+ * comparison for all of their vectors: roundings keep the order, so no token is lost, and the bits are exact. */
 RAFFLE_FN void row_band(const cpu_row *row, const cpu_scratch *scratch, listing *l, int kind) {
     const cpu_scratch s = *scratch;
     const float at = 0.5f * l->low + 0.5f * l->high, over = l->high - at, under = at - l->low, reach = over > under ? over : under;

@@ -409,9 +409,8 @@ static scale scale_first(const cpu_row *row) {
 
 /* Whether an estimate of the row's mass probably does: top-p alone, with enough groups that it lists those with the largest tokens,
  * and nobody asks what the row weighs. Others would weigh the row all the same. */
-static int row_estimates(const cpu_row *row, const cpu_scratch *s) {
-    const rules r = rules_make(&row->params);
-    return r.row_mass && !r.top_k && !r.min_p_first && !r.shape && !r.typical && !r.xtc && row->params.more.keep_least <= 1 &&
+static int row_estimates(const cpu_row *row, const rules *r, const cpu_scratch *s) {
+    return r->row_mass && !r->top_k && !r->min_p_first && !r->shape && !r->typical && !r->xtc && row->params.more.keep_least <= 1 &&
            row->weigh_at == 0.0f && s->groups >= TOP_P_FIRST;
 }
 
@@ -419,14 +418,14 @@ static int row_estimates(const cpu_row *row, const cpu_scratch *s) {
 static uint64_t row_weighed(const cpu_row *row, const cpu_scratch *s, float temperature, float best) {
     const scale first = scale_first(row);
     const weighing w = weighing_make(temperature, best);
-    const int fits = !first.flat && first.c == w.scale.c && first.c_low == w.scale.c_low && !row_estimates(row, s);
+    const rules r = rules_make(&row->params);
+    const int fits = !first.flat && first.c == w.scale.c && first.c_low == w.scale.c_low && !row_estimates(row, &r, s);
     return fits ? weights_to_tickets(s, &w) : 0;
 }
 
 /* Whether an estimate probably does for a draw without filters. */
-static int row_draws_estimated(const cpu_row *row, const cpu_scratch *s) {
-    const rules r = rules_make(&row->params);
-    return row->only_token && !r.greedy && !is_filtered(&r) && s->groups >= TOP_P_FIRST;
+static int row_draws_estimated(const cpu_row *row, const rules *r, const cpu_scratch *s) {
+    return row->only_token && !r->greedy && !is_filtered(r) && s->groups >= TOP_P_FIRST;
 }
 
 static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
@@ -441,7 +440,7 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
         state.fine = 0;
         k.loops = &patched;
         k.best = patched_best(row, s);
-    } else if (!all.flat && row_draws_estimated(row, s)) {
+    } else if (!all.flat && row_draws_estimated(row, &r, s)) {
         k.best = set->scan_estimate(&k, all, &nan);
         if (state.estimated) {
             const weighing w = weighing_make(row->params.temperature, k.best);
@@ -451,9 +450,9 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
             k.best = set->scan_weigh(&k, all, &nan);
         }
     } else {
-        k.best = all.flat                ? set->scan(&k, &nan)
-                 : row_estimates(row, s) ? set->scan_estimate(&k, all, &nan)
-                                         : set->scan_weigh(&k, all, &nan);
+        k.best = all.flat                    ? set->scan(&k, &nan)
+                 : row_estimates(row, &r, s) ? set->scan_estimate(&k, all, &nan)
+                                             : set->scan_weigh(&k, all, &nan);
     }
     answer a = row_answer(&k, &row->params, k.best);
     if (nan) a.row_flags |= RULE_ROW_NAN;

@@ -147,4 +147,11 @@ static inline uint64_t random_bits(test_random *r) {
 static inline int64_t random_below(test_random *r, int64_t end) { return (int64_t)(random_bits(r) % (uint64_t)end); }
 static inline double random_unit(test_random *r) { return (double)(random_bits(r) >> 11) * 0x1p-53; }
 
+/* About normal, of deviation 1. */
+static inline float random_bell(test_random *r) {
+    float sum = 0.0f;
+    for (int i = 0; i < 6; ++i) sum += (float)random_unit(r) - 0.5f;
+    return sum * 1.41421356f;
+}
+
 #endif

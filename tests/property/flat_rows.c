@@ -12,12 +12,6 @@ static const char *const flat_names[FLAT_KINDS] = {"bell",   "narrow bell",  "ev
                                                    "coarse", "few values",   "sloped",       "sketch above", "sketch below",
                                                    "hidden peak", "holes",   "heavy edge"};
 
-static float bell(test_random *r) {
-    float sum = 0.0f;
-    for (int i = 0; i < 6; ++i) sum += (float)random_unit(r) - 0.5f;
-    return sum * 1.41421356f;
-}
-
 /* Whether a sketch of every 32nd vector sees token i; rows take turns with the lengths of vectors. */
 static int in_sketch(int64_t i, int64_t row) {
     static const int64_t lanes[] = {16, 8, 4, 1};
@@ -25,7 +19,7 @@ static int in_sketch(int64_t i, int64_t row) {
 }
 
 static float flat_logit(int kind, int64_t i, int64_t row, int64_t vocab, test_random *r) {
-    const float x = bell(r);
+    const float x = random_bell(r);
     switch (kind) {
     case NARROW: return 20.0f + 0.05f * x;
     case EVEN: return (float)(i * 7919 % 4099) * 0x1p-10f;

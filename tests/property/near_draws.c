@@ -8,12 +8,6 @@
 enum { THIN, STAIRS, PEAKED, BROAD, HOLES, DISTANT, KINDS };
 static const char *const names[KINDS] = {"thin", "stairs", "peaked", "broad", "holes", "distant"};
 
-static float bell(test_random *r) {
-    float sum = 0.0f;
-    for (int i = 0; i < 6; ++i) sum += (float)random_unit(r) - 0.5f;
-    return sum * 1.41421356f;
-}
-
 /* Thin: heavy tokens of one value, thousands that hold a millionth each, heavy tokens of another value. Estimates of the two values are off
  * by different amounts, so that the thin tokens seem to begin somewhere else than they do. */
 static float logit(int kind, int64_t i, int64_t vocab, const float heavy[2], test_random *r) {
@@ -21,32 +15,23 @@ static float logit(int kind, int64_t i, int64_t vocab, const float heavy[2], tes
     switch (kind) {
     case THIN: return i < 40 ? heavy[0] : from_end < 40 ? heavy[1] : heavy[0] - 9.0f;
     case STAIRS: return -0.001f * (float)(i % 4096) - 0.25f * (float)(i / 4096);
-    case BROAD: return 2.2f * bell(r);
-    case HOLES: return i % 7 == 3 ? NAN : i % 3 ? 3.0f * bell(r) : -INFINITY;
-    case DISTANT: return 3.0f * bell(r) - (i < 4200 ? 60.0f : 0.0f);
-    default: return 3.0f * bell(r) + (random_below(r, 3000) ? 0.0f : 8.0f);
+    case BROAD: return 2.2f * random_bell(r);
+    case HOLES: return i % 7 == 3 ? NAN : i % 3 ? 3.0f * random_bell(r) : -INFINITY;
+    case DISTANT: return 3.0f * random_bell(r) - (i < 4200 ? 60.0f : 0.0f);
+    default: return 3.0f * random_bell(r) + (random_below(r, 3000) ? 0.0f : 8.0f);
     }
 }
 
 /* By an index a row may be drawn from again, and is weighed. */
-static void draws_check(const char *name, raffle_isa isa, const void *row, int dtype, int64_t vocab, const uint32_t *allow,
-                        float temperature, int64_t draws) {
+static void draws_check(const char *name, raffle_isa isa, oracle_case c, int64_t draws) {
     const int32_t first = 0;
-    const uint64_t seed = 5;
-    uint64_t position;
     int32_t token[2];
     uint32_t flags[2];
-    runner r = runner_make(dtype, vocab, isa);
-    raffle_params params = raffle_params_init();
+    runner r = runner_make(c.dtype, c.vocab, isa);
+    raffle_params params = ask_params(&c);
+    raffle_logits logits = ask_logits(&c);
     raffle_result result = raffle_result_init();
-    raffle_logits logits = raffle_logits_init();
-    logits.data = row;
-    logits.rows = 1;
-    params.temperature = &temperature;
-    params.seed = &seed;
-    params.position = &position;
-    params.allow = allow;
-    for (position = 0; position < (uint64_t)draws; ++position) {
+    for (c.position = 0; c.position < (uint64_t)draws; ++c.position) {
         for (int weighed = 0; weighed < 2; ++weighed) {
             logits.row_index = weighed ? &first : NULL;
             result.token = &token[weighed];
@@ -54,7 +39,7 @@ static void draws_check(const char *name, raffle_isa isa, const void *row, int d
             CHECK_STATUS(raffle_sample(r.plan, &logits, &params, &result, &r.launch, NULL), RAFFLE_OK);
         }
         CHECK(token[0] == token[1] && flags[0] == flags[1], "%s, %s, draw %d: token %d flags %u, weighed %d %u", name, raffle_isa_name(isa),
-              (int)position, token[0], flags[0], token[1], flags[1]);
+              (int)c.position, token[0], flags[0], token[1], flags[1]);
     }
     runner_free(r);
 }
@@ -68,12 +53,12 @@ static void rows_check(int64_t vocab, int dtype, int masked) {
         for (int turn = 0; turn < (kind == THIN ? 4 : 1); ++turn) {
             const float one = 6.0f * (float)random_unit(&r), heavy[2] = {one, one + (float)random_unit(&r) - 0.5f};
             for (int64_t i = 0; i < vocab; ++i) vector_store(row, dtype, i, float_bits(logit(kind, i, vocab, heavy, &r)));
-            for (int i = 0; i < ISA_COUNT; ++i)
-                if (raffle_isa_available(every_isa[i]))
-                    draws_check(names[kind], every_isa[i], row, dtype, vocab, masked ? allow : NULL, kind == THIN ? 1.0f : 0.9f,
-                                test_amount(every_isa[i] == RAFFLE_ISA_SCALAR ? 60 : 400));
             oracle_case c = ask_row(row, dtype, vocab);
             c.allow = masked ? allow : NULL;
+            c.temperature = kind == THIN ? 1.0f : 0.9f;
+            for (int i = 0; i < ISA_COUNT; ++i)
+                if (raffle_isa_available(every_isa[i]))
+                    draws_check(names[kind], every_isa[i], c, test_amount(every_isa[i] == RAFFLE_ISA_SCALAR ? 60 : 400));
             ask(&c, NULL);
         }
     free(row);

@@ -8,14 +8,8 @@
 enum { PEAKED, STEEP, COARSE, HOLES, HALVES, LATE, DISTANT, NEAR_KINDS };
 static const char *const near_names[NEAR_KINDS] = {"peaked", "steep", "coarse", "holes", "halves", "late", "distant"};
 
-static float bell(test_random *r) {
-    float sum = 0.0f;
-    for (int i = 0; i < 6; ++i) sum += (float)random_unit(r) - 0.5f;
-    return sum * 1.41421356f;
-}
-
 static float near_logit(int kind, int64_t i, int64_t vocab, test_random *r) {
-    const float x = 2.0f * bell(r) + (random_below(r, 500) ? 0.0f : 7.0f);
+    const float x = 2.0f * random_bell(r) + (random_below(r, 500) ? 0.0f : 7.0f);
     switch (kind) {
     case STEEP: return -0.05f * (float)(i * 7919 % vocab);
     case COARSE: return floorf(2.0f * x) * 0.5f;

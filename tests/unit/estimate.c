@@ -35,21 +35,22 @@ static uint64_t weight_under(const ref *f, float x) {
     return lane[0];
 }
 
-/* A group with `best` alone, and GROUPS full of x: where the exact mass is in the range, from -1 to 1, by their estimates. */
-static double place_in_range(const weighing *w, const estimator *e, float x, float best_estimate, float estimate) {
-    const group_ref r = group_ref_make(w, x);
-    const uint64_t others = GROUPS * tickets_of(GROUP * weight_under(&r.ref, x), r.below);
+/* A group with `best` alone, and GROUPS full of *x: how far the exact mass is from the middle of its range by their estimates, 1 at the
+ * ends. */
+static double mass_off(const weighing *w, const estimator *e, const float *x, float best_estimate, const float *estimate) {
+    const group_ref r = group_ref_make(w, *x);
+    const uint64_t others = GROUPS * tickets_of(GROUP * weight_under(&r.ref, *x), r.below);
     const uint64_t mass = tickets_of(weight_under(&w->row, w->best), 0) + others;
-    const double sum = (double)best_estimate + (double)(GROUPS * GROUP) * (double)estimate;
+    const double sum = (double)best_estimate + (double)(GROUPS * GROUP) * (double)*estimate;
     const mass_range range = mass_estimate(sum, 0, e, w->scale, &w->row, w->best, (GROUPS + 1) * GROUP);
     CHECK(range.high > range.low && (double)(range.high - range.low) < 0x1p-14 * (double)mass, "no use: %a of %a",
           (double)(range.high - range.low), (double)mass);
-    return (2.0 * (double)mass - (double)range.low - (double)range.high) / (double)(range.high - range.low);
+    return fabs(2.0 * (double)mass - (double)range.low - (double)range.high) / (double)(range.high - range.low);
 }
 
-/* Half of the groups full of one value, half of another: how far the first are off by their estimates, in halves of the range of all.
- * A draw takes a part of a row for what it is estimated at (row_draw_estimated). */
-static double part_off(const weighing *w, const estimator *e, const float x[2], float best_estimate, const float estimate[2]) {
+/* Half of the groups full of x[0], half of x[1]: how far the first are off by their estimates, in halves of the range of all. A draw
+ * takes a part of a row for what it is estimated at (row_draw_estimated). */
+static double part_off(const weighing *w, const estimator *e, const float *x, float best_estimate, const float *estimate) {
     enum { HALF = GROUPS / 2 };
     const group_ref r = group_ref_make(w, x[0]);
     const uint64_t tickets = HALF * tickets_of(GROUP * weight_under(&r.ref, x[0]), r.below);
@@ -60,38 +61,24 @@ static double part_off(const weighing *w, const estimator *e, const float x[2], 
     return fabs(part * (mass / sum) - (double)tickets) / half;
 }
 
-/* The farthest place of LANES_TOKENS - 1 rows, each with another x. */
-static double farthest_place(estimate_lanes *lanes, const weighing *w, const estimator *e, test_random *r) {
-    float x[LANES_TOKENS], y[LANES_TOKENS];
-    double most = 0.0;
-    x[0] = w->best;
-    for (int i = 1; i < LANES_TOKENS; ++i) x[i] = w->best - 26.0f * (float)random_unit(r) / w->scale.c;
-    lanes(e, x, y);
-    for (int i = 1; i < LANES_TOKENS; ++i) {
-        const double place = fabs(place_in_range(w, e, x[i], y[0], y[i]));
-        if (!(place <= most)) most = place;
-    }
-    return most;
-}
+typedef double off_function(const weighing *, const estimator *, const float *x, float best_estimate, const float *estimate);
 
-/* The same of parts of rows. */
-static double farthest_off(estimate_lanes *lanes, const weighing *w, const estimator *e, test_random *r) {
+/* The farthest of LANES_TOKENS - 2 rows, each with other values. */
+static double farthest_off(estimate_lanes *lanes, const weighing *w, const estimator *e, test_random *r, off_function *off_of) {
     float x[LANES_TOKENS], y[LANES_TOKENS];
     double most = 0.0;
     x[0] = w->best;
     for (int i = 1; i < LANES_TOKENS; ++i) x[i] = w->best - 26.0f * (float)random_unit(r) / w->scale.c;
     lanes(e, x, y);
     for (int i = 1; i + 1 < LANES_TOKENS; ++i) {
-        const double off = part_off(w, e, x + i, y[0], y + i);
+        const double off = off_of(w, e, x + i, y[0], y + i);
         if (!(off <= most)) most = off;
     }
     return most;
 }
 
-typedef double farthest(estimate_lanes *, const weighing *, const estimator *, test_random *);
-
 /* The others a little below the best, far below, and so far that they are together what it is alone. */
-static void check_places(raffle_isa isa, farthest *farthest_of) {
+static void check_ranges(raffle_isa isa, off_function *off_of) {
     static const float temperatures[] = {1.0f, 0.8f, 0.71f, 0.3f, 1.7f, 0.05f, 1.44269504f, 6.0f};
     static const float bests[] = {0.0f, 11.3f, 29.9f, -7.7f, -28.1f, 3e-3f};
     static const float firsts[] = {0.0f, 5.0f, 31.0f, 60.0f};
@@ -104,8 +91,8 @@ static void check_places(raffle_isa isa, farthest *farthest_of) {
                 const weighing w = weighing_make(temperatures[t], bests[b]);
                 const estimator e = estimator_make(w.scale, bests[b] - firsts[f] / w.scale.c);
                 for (int64_t i = 0; i < test_amount(32); ++i) {
-                    const double place = farthest_of(lanes, &w, &e, &r);
-                    if (!(place <= most)) most = place;
+                    const double off = farthest_off(lanes, &w, &e, &r, off_of);
+                    if (!(off <= most)) most = off;
                 }
             }
     CHECK(most <= 1.0, "%s: beyond the range: %g of it", raffle_isa_name(isa), most);
@@ -114,12 +101,12 @@ static void check_places(raffle_isa isa, farthest *farthest_of) {
 
 TEST(mass_is_in_its_range) {
     for (raffle_isa isa = RAFFLE_ISA_SCALAR; isa <= RAFFLE_ISA_NEON; ++isa)
-        if (lanes_of(isa)) check_places(isa, farthest_place);
+        if (lanes_of(isa)) check_ranges(isa, mass_off);
 }
 
 TEST(parts_of_it_are_off_by_no_more) {
     for (raffle_isa isa = RAFFLE_ISA_SCALAR; isa <= RAFFLE_ISA_NEON; ++isa)
-        if (lanes_of(isa)) check_places(isa, farthest_off);
+        if (lanes_of(isa)) check_ranges(isa, part_off);
 }
 
 /* What is not allowed is -inf, and NaN is as good as that; or with AVX-512 stays NaN, and so does the sum. */
