@@ -1,6 +1,7 @@
 #include "run.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "args.h"
 #include "detect.h"
@@ -101,11 +102,15 @@ static size_t describe(const raffle_plan *plan, char *text, size_t bytes) {
     return length < 0 ? 0 : (size_t)length;
 }
 
-/* Whether a row is the one before it, drawn from again. Masks are not compared: a row that has one is new. */
+/* Whether a row is the one before it, drawn from again, neither of them edited. XTC's choice is chance, too. */
 static int same_but_for_chance(const cpu_row *a, const cpu_row *b) {
     const row_params *p = &a->params, *q = &b->params;
-    return a->logits == b->logits && !a->allow && !b->allow && p->temperature == q->temperature && p->top_p == q->top_p &&
-           p->min_p == q->min_p && p->top_k == q->top_k;
+    if (a->logits != b->logits || p->temperature != q->temperature || p->top_p != q->top_p || p->min_p != q->min_p ||
+        p->top_k != q->top_k || p->flags != q->flags || p->more.xtc_probability > 0.0f ||
+        memcmp(&p->more, &q->more, sizeof p->more))
+        return 0;
+    const size_t words = (size_t)((p->vocab + 31) / 32);
+    return a->allow == b->allow || (a->allow && b->allow && !memcmp(a->allow, b->allow, words * sizeof *a->allow));
 }
 
 cpu_row raffle_row_unfiltered(const cpu_row *row) {
@@ -142,7 +147,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     said_chains said;
     cpu_row rows[2], unedited; /* rows: this one and the one before it, by turns */
     answer told;
-    int known = 0, weighed = 0; /* known: the scratch and `told` are those of the row before */
+    int known = 0, weighed = 0; /* known: the scratch and `told` are those of the row before, as it came: edited rows lie elsewhere */
     const int only_tokens = !call->result.report && !call->logits.row_index;
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row *row = &rows[i & 1];
@@ -151,12 +156,12 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         row_fill(row, plan, &call->logits, params, i, slot);
         row->only_token = only_tokens;
         int dtype = plan->desc.dtype;
-        if (params->extra) {
+        const int edited = params->extra && raffle_edits(&params->extra[slot]);
+        if (edited) {
             unedited = *row;
             raw = &unedited;
             const int weighed_too = call->result.report && call->report.point == RAFFLE_TEMPERED; /* then all groups are read */
-            if (raffle_edits(&params->extra[slot]) && !weighed_too &&
-                raffle_prepare_patch(call, table, dtype, slot, &edits, &scratch, &patch, &said, row)) dtype = RAFFLE_F32;
+            if (!weighed_too && raffle_prepare_patch(call, table, dtype, slot, &edits, &scratch, &patch, &said, row)) dtype = RAFFLE_F32;
             else dtype = raffle_row_prepare(plan, call, slot, no_tail, &edits, row);
         }
         if (call->result.report) raffle_report_expect(&call->report, raw, row);
@@ -166,7 +171,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         } else if (!told.greedy && !(told.row_flags & RAFFLE_ROW_EMPTY)) {
             told.token = table->draw[dtype](row, &scratch, &told, &weighed);
         }
-        known = !params->extra && !call->result.report;
+        known = !edited && !call->result.report;
         int zero = told.row_flags & RAFFLE_ROW_EMPTY && row->params.flags & RAFFLE_EMPTY_IS_ZERO;
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;

@@ -183,13 +183,37 @@ TEST(logarithms_of_weights) {
 
 /* ---- rows shared by several results --------------------------------------------------------------- */
 
+/* What a result asks for beyond its parameters: nothing, a filter, chance among them, or an edit that shows. */
+static raffle_extra an_extra(test_random *r, int64_t vocab) {
+    static const int32_t ids[] = {0, 1, 2};
+    static const float bias[] = {30.0f};
+    raffle_extra e = {0};
+    switch (random_below(r, 8)) {
+    case 0: e.epsilon = 1e-4f; break;
+    case 1: e.keep_least = 3; break;
+    case 2: e.typical_p = 0.8f; break;
+    case 3: e.xtc_probability = 0.5f; break;
+    case 4:
+    case 5:
+        e.bias_id = ids + random_below(r, vocab < 3 ? vocab : 3);
+        e.bias = bias;
+        e.bias_count = 1;
+        break;
+    default: break;
+    }
+    return e;
+}
+
 TEST(rows_by_index) {
     test_random r = {23};
     for (int64_t n = 0; n < test_amount(150); ++n) {
         batch b;
-        int probs = n % 2;
+        int probs = n % 2, masked = n / 2 % 2, asked = !probs && n / 4 % 2;
         batch_weights(&b, &r, a_vocab(&r));
         enum { RESULTS = BATCH_ROWS_MAX };
+        const int64_t words = (b.vocab + 31) / 32;
+        uint32_t *allow = test_alloc((size_t)(RESULTS * words) * sizeof *allow);
+        raffle_extra extra[RESULTS];
         int32_t index[RESULTS], slot[RESULTS];
         uint64_t seed[RESULTS], position[RESULTS];
         float temperature[RESULTS], top_p[RESULTS], min_p[RESULTS];
@@ -202,13 +226,22 @@ TEST(rows_by_index) {
             top_k[i] = own < 0 ? top_k[i - 1] : b.top_k[own];
             top_p[i] = own < 0 ? top_p[i - 1] : b.top_p[own];
             min_p[i] = own < 0 ? min_p[i - 1] : b.min_p[own];
+            extra[i] = i && random_below(&r, 2) ? extra[i - 1] : an_extra(&r, b.vocab);
+            const int mask_again = i && random_below(&r, 4) > 0, sparse = random_below(&r, 3) == 0;
+            for (int64_t w = 0; w < words; ++w) {
+                const uint64_t bits = random_bits(&r);
+                const uint32_t one = sparse ? (uint32_t)(bits & bits >> 16 & bits >> 32) : (uint32_t)(bits | bits >> 32);
+                allow[i * words + w] = mask_again ? allow[(i - 1) * words + w] : one;
+            }
+            if (mask_again && random_below(&r, 8) == 0) allow[i * words + random_below(&r, words)] ^= 1u << random_below(&r, 32);
             seed[i] = random_bits(&r);
             position[i] = (uint64_t)i;
             slot[i] = i;
         }
         for (int i = 0; i < ISA_COUNT; ++i) {
             if (!raffle_isa_available(every_isa[i])) continue;
-            runner own = probs ? plan_of(b.dtype, b.vocab, every_isa[i]) : runner_make(b.dtype, b.vocab, every_isa[i]);
+            runner own = probs ? plan_of(b.dtype, b.vocab, every_isa[i])
+                               : runner_make_for(b.dtype, b.vocab, every_isa[i], asked ? RAFFLE_PLAN_EXTRA : 0, 0);
             raffle_params params = raffle_params_init();
             raffle_logits logits = logits_of(&b);
             raffle_result result = raffle_result_init();
@@ -224,6 +257,10 @@ TEST(rows_by_index) {
             params.min_p = min_p;
             params.seed = seed;
             params.position = position;
+            params.allow = masked ? allow : NULL;
+            params.allow_stride = masked ? words : 0;
+            params.extra = asked ? extra : NULL;
+            params.extra_bytes = asked ? sizeof extra[0] : 0;
             logits.row_index = index;
             logits.rows = RESULTS;
             logits.data_rows = b.rows;
@@ -233,7 +270,8 @@ TEST(rows_by_index) {
             for (int j = 0; j < RESULTS; ++j) {
                 oracle_case c = batch_case(&b, index[j]);
                 c.input = probs ? RAFFLE_PROBS : RAFFLE_LOGITS;
-                c.allow = NULL;
+                c.allow = masked ? allow + j * words : NULL;
+                c.extra = asked ? &extra[j] : NULL;
                 c.temperature = temperature[j];
                 c.top_k = top_k[j];
                 c.top_p = top_p[j];
@@ -246,6 +284,7 @@ TEST(rows_by_index) {
             }
             runner_free(own);
         }
+        free(allow);
         batch_free(&b);
     }
 }
