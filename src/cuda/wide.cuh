@@ -190,7 +190,7 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
         for (int j = 0; j < LANE_TOKENS; ++j)
             if (value_of(x[j], s.by.c) == value) inside |= 1u << j;
         return inside;
-    });
+    }, [](int) {});
     if (listed > LISTED) return false;
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
     /* The value's logits, and a bit more: half a value, and 0.05 for what rounding does where values are largest, 2^17. */
@@ -207,7 +207,7 @@ template <bool counts, class type>
 static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, float *threshold,
                                                   uint64_t *total) {
     __builtin_assume(__isShared(shared_k));
-    enum { TRIES = 3 };
+    enum { TRIES = 3, FEW = 16 };
     work<type> &k = *shared_k;
     wide_guessed guess;
     wide_window window;
@@ -219,13 +219,13 @@ static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fa
         window = wide_window_make(guess.middle, s.best);
     }
     const bool alike = guess.half < ALIKE * guess.width; /* a list of equals would be too long */
+    const bool few = counts && quest.target <= (uint64_t)k.row.vocab / FEW;
     *threshold = guess.middle;
 #pragma unroll 1
     for (int i = 0; i < TRIES && !alike && *threshold == *threshold; ++i) {
-        uint32_t listed;
-        const uint64_t above = wide_list<counts>(k, s, window, &listed);
-        if (listed <= LISTED && wide_pick<counts>(k, s, window, listed, above, quest.target, threshold, total)) return true;
-        if (listed > LISTED) guess.half *= __fdividef(0.75f * LISTED, (float)listed); /* the same with a narrower window */
+        const wide_read r = few ? wide_list_few(&k, s, window) : wide_list<counts>(&k, s, window);
+        if (r.inside <= LISTED && wide_pick<counts>(k, s, window, r.inside, r.above, quest.target, threshold, total)) return true;
+        if (r.inside > LISTED) guess.half *= __fdividef(0.75f * LISTED, (float)r.inside); /* the same with a narrower window */
         window = wide_around<type>(*threshold, guess.half, s.best);
         __syncthreads();
     }

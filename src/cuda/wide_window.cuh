@@ -210,48 +210,154 @@ template <class type> __device__ __forceinline__ uint32_t wide_unmark(work<type>
     return count + (uint32_t)total;
 }
 
-/* Lists the tokens that inside(g, x) names of each group: bits, one for each of the lane's. They are marked while the row is read, and
- * listed later: nothing waits in that loop. Returns how many there are; no more than LISTED are in q.listed, as (256 x group + 8 x lane +
- * which of the lane's). */
-template <int ahead, class type, class function> __device__ __forceinline__ uint32_t wide_mark(work<type> &k, function inside) {
+/* Lists the tokens that meant(g, x) names of each group: bits, one for each of the lane's. They are marked while the row is read, and
+ * listed later: nothing waits in that loop. Between the two, sift(from) may take away marks of groups [from, from + MARKED). Returns how
+ * many there are; no more than LISTED are in q.listed, as (256 x group + 8 x lane + which of the lane's). */
+template <int ahead, class type, class function, class between>
+__device__ __forceinline__ uint32_t wide_mark(work<type> &k, function meant, between sift) {
     quick &q = k.q;
     uint32_t count = 0;
 #pragma unroll 1
     for (int from = 0; from < k.groups; from += MARKED) {
         row_visit<type, ahead>(k.row, from, min(from + MARKED, k.groups), [&](int g, const float x[LANE_TOKENS]) {
-            q.marked[g - from][threadIdx.x % WARP] = (uint8_t)inside(g, x);
+            q.marked[g - from][threadIdx.x % WARP] = (uint8_t)meant(g, x);
         });
         __syncthreads();
+        sift(from);
         count = wide_unmark(k, from, count);
         __syncthreads();
     }
     return count;
 }
 
-/* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed. Returns the
- * tickets above, or how many tokens are. */
-template <bool counts, class type>
-__device__ __forceinline__ uint64_t wide_list(work<type> &k, const fast_scale &s, const wide_window window, uint32_t *count) {
+/* Loads tokens that are named as in q.listed. All at once: what stands under a condition is waited for one by one. */
+template <int count, class type>
+__device__ __forceinline__ void places_read(const work<type> &k, bool plain, const uint32_t place[count], float x[count]) {
+    int64_t id[count];
+#pragma unroll
+    for (int n = 0; n < count; ++n)
+        id[n] = lane_id<type>(k.row, (int)(place[n] / GROUP), (int)(place[n] / LANE_TOKENS % WARP), (int)(place[n] % LANE_TOKENS));
+    if (plain) {
+#pragma unroll
+        for (int n = 0; n < count; ++n) x[n] = type::one(k.row.logits + id[n] * type::BYTES);
+    } else {
+#pragma unroll
+        for (int n = 0; n < count; ++n) x[n] = token_read_inline<type>(k.row, id[n]);
+    }
+}
+
+/* The marks of half a group, one by one. */
+struct half_marks {
+    uint64_t low, high;
+    __device__ __forceinline__ int count() const { return __popcll(low) + __popcll(high); }
+    __device__ __forceinline__ uint32_t take() { /* if there is none: any */
+        const uint64_t some = low ? low : high;
+        const uint32_t at = (uint32_t)(__ffsll((long long)some) - 1) % 64 + (low ? 0 : 64);
+        high &= low ? high : high - 1;
+        low &= low - 1;
+        return at;
+    }
+    __device__ __forceinline__ void put(uint32_t at, bool on) {
+        const uint64_t bit = (uint64_t)on << at % 64;
+        low |= at < 64 ? bit : 0;
+        high |= at < 64 ? 0 : bit;
+    }
+};
+
+/* Of the marked tokens of groups [from, from + MARKED), adds up those above `high`, each group's tickets into q.mass, and leaves the
+ * others marked. Returns how many this thread has added. A thread has the marks of half a group: where few tokens are marked, as by a
+ * top-k, weighing these one by one takes a third of the time of weighing all. */
+template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &k, const fast_scale &s, float high, int from) {
+    enum { AT_ONCE = 4 };
     quick &q = k.q;
+    const bool plain = row_plain(k.row);
+    const int halves = 2 * min((int)MARKED, k.groups - from);
+    uint32_t count = 0;
+#pragma unroll 1
+    for (int first = 0; first < halves; first += BLOCK_THREADS) {
+        const bool own = first + (int)threadIdx.x < halves;
+        const int half = own ? first + (int)threadIdx.x : 0, g = from + half / 2;
+        ulonglong2 *const at = (ulonglong2 *)q.marked + half;
+        const wide_group w = wide_group_make(s, q.peak[g]);
+        half_marks marks = {own ? at->x : 0, own ? at->y : 0}, inside = {0, 0};
+        uint64_t sum = 0;
+#pragma unroll 1
+        for (int left = marks.count(); left > 0; left -= AT_ONCE) {
+            uint32_t place[AT_ONCE];
+            float x[AT_ONCE];
+#pragma unroll
+            for (int n = 0; n < AT_ONCE; ++n) place[n] = (uint32_t)(2 * from + half) * (GROUP / 2) + marks.take();
+            places_read<AT_ONCE>(k, plain, place, x);
+#pragma unroll
+            for (int n = 0; n < AT_ONCE; ++n) {
+                const bool above = n < left && x[n] > high;
+                inside.put(place[n] % (GROUP / 2), n < left && !above);
+                sum += wide_weight(w, above ? x[n] : MINUS_INF);
+                count += above;
+            }
+        }
+        if (own) *at = make_ulonglong2(inside.low, inside.high);
+        sum = w.empty ? 0 : sum << w.left;
+        sum += __shfl_xor_sync(ALL_LANES, sum, 1); /* the other half */
+        if (own && half % 2 == 0) q.mass[g] = sum;
+    }
+    __syncthreads();
+    return count;
+}
+
+/* What a reading of all groups says of a window: the tickets above it, or how many tokens are; and how many are inside. */
+struct wide_read {
+    uint64_t above;
+    uint32_t inside;
+};
+
+/* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed. Not inlined: with
+ * what its caller holds there would not be enough registers for loads on their way. */
+template <bool counts, class type>
+static __device__ __noinline__ wide_read wide_list(work<type> *shared_k, const fast_scale s, const wide_window window) {
+    __builtin_assume(__isShared(shared_k));
+    work<type> &k = *shared_k;
+    quick &q = k.q;
+    wide_read r;
     uint64_t above = 0;
-    *count = wide_mark<64>(k, [&](int g, const float x[LANE_TOKENS]) {
+    r.inside = wide_mark<64>(k, [&](int g, const float x[LANE_TOKENS]) {
         const wide_group w = wide_group_make(s, q.peak[g]);
         uint32_t inside = 0;
-        float y[LANE_TOKENS];
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            y[j] = x[j] > window.high ? x[j] : MINUS_INF;
             above += counts && x[j] > window.high;
             if (x[j] > window.low && !(x[j] > window.high)) inside |= 1u << j;
         }
+        float y[LANE_TOKENS];
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) y[j] = x[j] > window.high ? x[j] : MINUS_INF;
         const uint64_t sum = wide_sum(w, y);
         if (threadIdx.x % WARP == 0) {
             q.mass[g] = sum;
             above += counts ? 0 : sum;
         }
         return w.empty && !counts ? 0 : inside;
-    });
-    return fast_sum(above, q.space[6]);
+    }, [](int) {});
+    r.above = fast_sum(above, q.space[6]);
+    return r;
+}
+
+/* The same where few tokens are above the window, and how many is asked for. */
+template <class type> static __device__ __noinline__ wide_read wide_list_few(work<type> *shared_k, const fast_scale s, const wide_window window) {
+    __builtin_assume(__isShared(shared_k));
+    work<type> &k = *shared_k;
+    wide_read r;
+    uint32_t above = 0;
+    const auto meant = [&](int, const float x[LANE_TOKENS]) {
+        uint32_t from_low = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (x[j] > window.low) from_low |= 1u << j;
+        return from_low;
+    };
+    r.inside = wide_mark<128>(k, meant, [&](int from) { above += wide_sift(k, s, window.high, from); });
+    r.above = fast_sum(above, k.q.space[6]);
+    return r;
 }
 
 /* ---- tokens inside, by bins --------------------------------------------------------------------------------- */
@@ -390,12 +496,8 @@ __device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale 
         float x[AT_ONCE];
         uint64_t held[AT_ONCE];
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; ++n) {
-            place[n] = q.listed[min(i + n * BLOCK_THREADS, count - 1)];
-            const int g = (int)(place[n] / GROUP), lane = (int)(place[n] / LANE_TOKENS % WARP);
-            const int64_t id = lane_id<type>(k.row, g, lane, (int)(place[n] % LANE_TOKENS));
-            x[n] = plain ? type::one(k.row.logits + id * type::BYTES) : token_read_inline<type>(k.row, id);
-        }
+        for (int n = 0; n < AT_ONCE; ++n) place[n] = q.listed[min(i + n * BLOCK_THREADS, count - 1)];
+        places_read<AT_ONCE>(k, plain, place, x);
 #pragma unroll
         for (int n = 0; n < AT_ONCE; ++n) {
             const bool own = i + n * BLOCK_THREADS < count;
