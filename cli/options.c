@@ -158,7 +158,9 @@ static exit_code parse_number(const option_def *def, const char *text, options *
     const double value = strtod(text, &end);
     if (isspace((unsigned char)*text) || end == text || *end)
         return complain("--%s is \"%s\": must be a number", def->name, text), EXIT_USAGE;
-    return raffle_request_set(&o->request, name, value, &error) ? complain_of(&error) : EXIT_FINE;
+    if (raffle_request_set(&o->request, name, value, &error) == RAFFLE_OK) return EXIT_FINE;
+    complain("--%s%s", def->name, error.text + length); /* the sentence starts with the name */
+    return EXIT_USAGE;
 }
 
 /* Reads one value, of a request or not. */
@@ -230,8 +232,6 @@ static exit_code check(const options *o, const command_def *command) {
         complain("--out-dtype is bf16: .npy files have f32 and f16");
     else if (command->bit == SOFTMAX && !o->out && !o->kept)
         complain("--out is missing: where to write; try: raffle softmax --help");
-    else if (options_given(o, "logprobs") && o->request.logprobs < 0)
-        complain("--logprobs is %d: must be 0 to %d", (int)o->request.logprobs, RAFFLE_TOP_MAX);
     else if (o->counts && o->request.logprobs >= 0)
         complain("--counts and --logprobs do not go together");
     else if (options_given(o, "point") && o->request.logprobs < 0)

@@ -362,7 +362,7 @@ typedef struct raffle_extra {
     float eta;             /* keeps probabilities >= min(eta, sqrt(eta) * exp(-entropy)); <= 0: off */
     float typical_p;       /* keeps the most typical tokens up to this mass; <= 0 or >= 1: off */
     float xtc_probability; /* with this chance, of the tokens with xtc_threshold or more, only the least likely stays */
-    float xtc_threshold;   /* above 0.5: off; 0: 0.1 */
+    float xtc_threshold;   /* above 0.5: off; 0: 0.1; below 0: every token has it */
     int32_t keep_least;    /* no filter leaves fewer tokens than this (min_tokens_to_keep); 0: 1 */
 
     /* lists, in the memory where the backend computes */
@@ -494,11 +494,13 @@ typedef struct raffle_request {
     raffle_extra extra;
 } raffle_request;
 
-/* The defaults of a dialect: everything off, or for llama.cpp its default chain. */
+/* The defaults of a dialect: everything off, or for llama.cpp its default chain. Requests are made by this alone. */
 RAFFLE_API raffle_status raffle_request_start(raffle_request *request, raffle_dialect dialect, raffle_error *error);
 /* Sets a value by the name that the dialect has for it: "repetition_penalty", "repeat_penalty", "top_n_sigma" ... An
  * unknown name or a value out of range is RAFFLE_E_ARGUMENT; one that asks for what raffle does not do (beam search,
- * Mirostat) is RAFFLE_E_UNSUPPORTED. The request then stays what it was. */
+ * Mirostat) or a request cannot say (vLLM's logprobs -1, all tokens) is RAFFLE_E_UNSUPPORTED. The request then stays what
+ * it was. Values mean what the dialect means by them, which need not be what the field means: llama.cpp's repeat_last_n 0 (or
+ * penalty_last_n) takes the three penalties out, dry_penalty_last_n 0 DRY, whether these are set before or after. */
 RAFFLE_API raffle_status raffle_request_set(raffle_request *request, const char *name, double value, raffle_error *error);
 /* Whether the values go together and fit the vocabulary, lists included, with a sentence on what does not. */
 RAFFLE_API raffle_status raffle_request_check(const raffle_request *request, int64_t vocab, raffle_error *error);

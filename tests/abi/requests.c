@@ -30,7 +30,7 @@ TEST(defaults) {
     CHECK(r.temperature == 1 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0 && r.logprobs == -1 && r.extra.flags == 0, "vLLM");
     r = start(RAFFLE_DIALECT_LLAMA_CPP);
     CHECK(r.temperature == 0.8f && r.top_k == 40 && r.top_p == 0.95f && r.min_p == 0.05f && r.extra.penalty_window == 64, "llama.cpp");
-    CHECK(r.extra.flags == (RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_COUNT_PROMPT), "llama.cpp's order");
+    CHECK(r.extra.flags == (RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT | RAFFLE_COUNT_PROMPT), "llama.cpp's chain");
     CHECK_STATUS(raffle_request_start(NULL, RAFFLE_DIALECT_VLLM, NULL), RAFFLE_E_ARGUMENT);
     CHECK_STATUS(raffle_request_start(&r, (raffle_dialect)3, NULL), RAFFLE_E_ARGUMENT);
 }
@@ -43,7 +43,7 @@ TEST(names) {
     CHECK(with(RAFFLE_DIALECT_VLLM, "top_k", -1).top_k == 0, "-1 is off");
     CHECK(with(RAFFLE_DIALECT_OPENAI, "presence_penalty", -2).extra.presence == -2.0f, "presence_penalty");
     CHECK(with(RAFFLE_DIALECT_OPENAI, "top_logprobs", 20).logprobs == 20, "top_logprobs");
-    CHECK(with(RAFFLE_DIALECT_VLLM, "logprobs", -1).logprobs == -1, "no logprobs");
+    CHECK(with(RAFFLE_DIALECT_VLLM, "logprobs", 0).logprobs == 0, "the token's own");
     CHECK(with(RAFFLE_DIALECT_VLLM, "seed", 9007199254740991.0).seed == 9007199254740991ull, "seed");
     CHECK(with(RAFFLE_DIALECT_VLLM, "seed", -1).seed == UINT64_MAX, "a negative seed");
     CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "typ_p", 0.5).extra.typical_p == 0.5f, "typ_p");
@@ -51,7 +51,60 @@ TEST(names) {
     CHECK(with(RAFFLE_DIALECT_VLLM, "best_of", 1).size == sizeof(raffle_request), "a neutral value is fine");
 }
 
+/* llama.cpp: 0 switches off what looks at the last n tokens, -1 is all of them. Elsewhere the window is raffle's own. */
+TEST(windows) {
+    static const char *const windows[] = {"repeat_last_n", "penalty_last_n"}, *const penalties[] = {"repeat_penalty", "frequency_penalty", "presence_penalty"};
+    const raffle_dialect llama = RAFFLE_DIALECT_LLAMA_CPP;
+    for (int w = 0; w < 2; ++w) {
+        CHECK(with(llama, windows[w], 7).extra.penalty_window == 7, "%s 7", windows[w]);
+        CHECK(with(llama, windows[w], -1).extra.penalty_window == 0, "%s -1 is all of it", windows[w]);
+        CHECK(with(llama, windows[w], INT32_MAX).extra.penalty_window == 0, "%s: longer than any history", windows[w]);
+        for (int first = 0; first < 2; ++first) { /* before the penalties, and after */
+            raffle_request r = start(llama);
+            if (first) CHECK_STATUS(raffle_request_set(&r, windows[w], 0, NULL), RAFFLE_OK);
+            for (int p = 0; p < 3; ++p) CHECK_STATUS(raffle_request_set(&r, penalties[p], 1.5, NULL), RAFFLE_OK);
+            if (!first) CHECK_STATUS(raffle_request_set(&r, windows[w], 0, NULL), RAFFLE_OK);
+            CHECK(r.extra.repetition == 0 && r.extra.frequency == 0 && r.extra.presence == 0, "%s 0 does not switch off", windows[w]);
+            CHECK_STATUS(raffle_request_check(&r, 100, NULL), RAFFLE_OK);
+            const raffle_request before = r;
+            raffle_error error = raffle_error_init();
+            CHECK_STATUS(raffle_request_set(&r, windows[w], 64, &error), RAFFLE_E_ARGUMENT); /* what the penalties were is lost */
+            CHECK(strstr(error.text, windows[w]) && !memcmp(&r, &before, sizeof r), "\"%s\"", error.text);
+            CHECK_STATUS(raffle_request_set(&r, windows[w], 0, NULL), RAFFLE_OK);
+            CHECK_STATUS(raffle_request_set(&r, penalties[0], -1, NULL), RAFFLE_E_ARGUMENT); /* checked all the same */
+        }
+    }
+    raffle_request r = with(llama, "dry_penalty_last_n", 0);
+    CHECK_STATUS(raffle_request_set(&r, "dry_multiplier", 0.8, NULL), RAFFLE_OK);
+    CHECK_STATUS(raffle_request_set(&r, "repeat_penalty", 1.5, NULL), RAFFLE_OK);
+    CHECK(r.extra.dry_multiplier == 0 && r.extra.repetition == 1.5f, "DRY, and only DRY, is off");
+    r = with(llama, "dry_multiplier", 0.8);
+    CHECK_STATUS(raffle_request_set(&r, "dry_penalty_last_n", 0, NULL), RAFFLE_OK);
+    CHECK(r.extra.dry_multiplier == 0, "DRY is off");
+    r = with(llama, "dry_multiplier", 0.8);
+    CHECK_STATUS(raffle_request_set(&r, "dry_penalty_last_n", -1, NULL), RAFFLE_OK);
+    CHECK(r.extra.dry_multiplier == 0.8f && r.extra.dry_range == 0, "all of it");
+    r = with(RAFFLE_DIALECT_VLLM, "repeat_last_n", 0);
+    CHECK_STATUS(raffle_request_set(&r, "repetition_penalty", 1.5, NULL), RAFFLE_OK);
+    CHECK(r.extra.penalty_window == 0 && r.extra.repetition == 1.5f, "vLLM has no window: 0 is raffle's own 0");
+}
+
+/* A threshold of 0 is not the one that nobody gave. */
+TEST(threshold) {
+    CHECK(start(RAFFLE_DIALECT_VLLM).extra.xtc_threshold == 0, "not given");
+    CHECK(with(RAFFLE_DIALECT_VLLM, "xtc_threshold", 0).extra.xtc_threshold < 0, "given as 0");
+    CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "xtc_threshold", 0).extra.xtc_threshold < 0, "given as 0");
+    CHECK(with(RAFFLE_DIALECT_LLAMA_CPP, "xtc_threshold", 0.25).extra.xtc_threshold == 0.25f, "given");
+}
+
 TEST(refusals) {
+    refused(RAFFLE_DIALECT_VLLM, "logprobs", -1, RAFFLE_E_UNSUPPORTED); /* all tokens, which a request cannot say */
+    refused(RAFFLE_DIALECT_OPENAI, "logprobs", -1, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "logprobs", RAFFLE_TOP_MAX + 1, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "seed", 1e19, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_VLLM, "seed", NAN, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_LLAMA_CPP, "repeat_last_n", -2, RAFFLE_E_ARGUMENT);
+    refused(RAFFLE_DIALECT_LLAMA_CPP, "repeat_last_n", 0.5, RAFFLE_E_ARGUMENT);
     refused(RAFFLE_DIALECT_OPENAI, "temperature", 2.5, RAFFLE_E_ARGUMENT);
     refused(RAFFLE_DIALECT_VLLM, "temperature", -0.1, RAFFLE_E_ARGUMENT);
     refused(RAFFLE_DIALECT_VLLM, "temperature", NAN, RAFFLE_E_ARGUMENT);
@@ -88,6 +141,10 @@ TEST(together) {
     check_refused(&r, "logit_bias[1]");
     r.dialect = RAFFLE_DIALECT_VLLM;
     CHECK(raffle_request_check(&r, 100, &error) == RAFFLE_OK, "%s", error.text);
+    static const float high[] = {1, INFINITY};
+    r.extra.bias = high;
+    check_refused(&r, "logit_bias[1] is inf: must be at most 1e30");
+    r.extra.bias = bias;
     r.extra.bias_id = outside;
     check_refused(&r, "bias_id[1]");
     r = start(RAFFLE_DIALECT_VLLM);
@@ -100,13 +157,29 @@ TEST(together) {
     r.temperature = 1;
     r.extra.repetition = 1.1f; /* whether there is a history is a matter of the call */
     CHECK(raffle_request_check(&r, 100, &error) == RAFFLE_OK, "%s", error.text);
+    r.logprobs = RAFFLE_TOP_MAX + 1;
+    check_refused(&r, "logprobs");
+    r.logprobs = -2;
+    check_refused(&r, "logprobs");
+    r.logprobs = RAFFLE_TOP_MAX;
+    CHECK(raffle_request_check(&r, 100, &error) == RAFFLE_OK, "%s", error.text);
+    r.dialect = 9;
+    check_refused(&r, "dialect");
+    r.dialect = RAFFLE_DIALECT_VLLM;
+    r.reserved = 1;
+    CHECK_STATUS(raffle_request_check(&r, 100, &error), RAFFLE_E_STRUCT);
+    CHECK(strstr(error.text, "reserved"), "%s", error.text);
+    r.reserved = 0;
     r.size = 8;
-    CHECK_STATUS(raffle_request_check(&r, 100, NULL), RAFFLE_E_STRUCT);
+    CHECK_STATUS(raffle_request_check(&r, 100, &error), RAFFLE_E_STRUCT);
+    CHECK(strstr(error.text, "raffle_request_start()"), "%s", error.text);
 }
 
 int main(void) {
     RUN(defaults);
     RUN(names);
+    RUN(windows);
+    RUN(threshold);
     RUN(refusals);
     RUN(together);
     return test_report("requests");

@@ -146,7 +146,7 @@ def test_logprobs():
     empty = file("empty.npy", npy((2,), [-math.inf] * 2))
     told = Run("sample", empty, "--logprobs", 1, "--json").json()["rows"][0]["tokens"][0]
     check(told == {"token": -1, "logprob": None, "rank": 0, "entropy": None, "top": []}, "of an empty row", str(told))
-    refused("--logprobs 1025", Run(*base, "--logprobs", 1025), "logprobs", "1024")
+    refused("--logprobs 1025", Run(*base, "--logprobs", 1025), "--logprobs", "1024")
     refused("--logprobs -1", Run(*base, "--logprobs", -1), "--logprobs", "1024")
     refused("--logprobs some", Run(*base, "--logprobs", "some"), "--logprobs")
     refused("--logprobs and --counts", Run(*base, "--logprobs", 1, "--counts"), "--counts")
@@ -204,6 +204,8 @@ def test_filters():
     check(kept_by(path, "--top-n-sigma", 1) == {0, 1, 2}, "--top-n-sigma")
     xtc = ["--xtc-probability", 1, "--xtc-threshold", 0.12]
     check(kept_by(path, *xtc) == {2, 3, 4, 5, 6, 7}, "XTC leaves the last of the likely")
+    check(kept_by(path, "--xtc-probability", 1) == kept_by(path, "--xtc-probability", 1, "--xtc-threshold", 0.1), "a threshold that is not given is 0.1")
+    check(kept_by(path, "--xtc-probability", 1, "--xtc-threshold", 0) == {7}, "a threshold of 0 is 0: every token has it")
     seen = {frozenset(kept_by(path, "--xtc-probability", 0.5, "--xtc-threshold", 0.12, "--seed", seed)) for seed in range(12)}
     check(seen == {frozenset(range(8)), frozenset({2, 3, 4, 5, 6, 7})}, "by chance of the seed")
     drawn = set(Run("sample", path, *xtc, "--draws", 400).out.split())
@@ -229,12 +231,12 @@ def test_wrong_requests():
             ("--banned", "1;2", "--banned"), ("--banned", "99999999999", "--banned"), ("--allowed", " ", "--allowed"),
             ("--bad-words", "1+", "--bad-words"), ("--bad-words", "+1", "--bad-words"), ("--bad-words", "1+ 2", "--bad-words"),
             ("--stop", "one", "--stop"), ("--prompt", "8", "token 0"), ("--prompt", "@" + str(folder / "no"), "No such file"),
-            ("--repetition-penalty", 0, "repetition_penalty"), ("--repetition-penalty", "x", "--repetition-penalty"),
-            ("--repetition-penalty", 1.2, "history"), ("--presence-penalty", 3, "presence_penalty"),
-            ("--frequency-penalty", "nan", "frequency_penalty"), ("--min-tokens", 1.5, "min_tokens"),
-            ("--min-tokens", 1, "no stop ids"), ("--typical-p", 1.5, "typical_p"), ("--epsilon-cutoff", -1, "epsilon_cutoff"),
-            ("--dry-base", 0.5, "dry_base"), ("--xtc-probability", 2, "xtc_probability"), ("--penalty-window", -1, "penalty_window"),
-            ("--penalty-window", 1.5, "--penalty-window"), ("--min-tokens-to-keep", -1, "min_tokens_to_keep")]:
+            ("--repetition-penalty", 0, "--repetition-penalty is"), ("--repetition-penalty", "x", "--repetition-penalty"),
+            ("--repetition-penalty", 1.2, "history"), ("--presence-penalty", 3, "--presence-penalty is"),
+            ("--frequency-penalty", "nan", "--frequency-penalty is"), ("--min-tokens", 1.5, "--min-tokens is"),
+            ("--min-tokens", 1, "no stop ids"), ("--typical-p", 1.5, "--typical-p is"), ("--epsilon-cutoff", -1, "--epsilon-cutoff is"),
+            ("--dry-base", 0.5, "--dry-base is"), ("--xtc-probability", 2, "--xtc-probability is"), ("--penalty-window", -1, "penalty_window"),
+            ("--penalty-window", 1.5, "--penalty-window"), ("--min-tokens-to-keep", -1, "--min-tokens-to-keep is")]:
         for command in [["sample"], ["explain"], ["softmax", "--out", OUT]]:
             refused(f"{command[0]} {option} {value!r}", Run(*command, path, option, value), part)
     refused("a list with a zero byte", Run("sample", path, "--banned", f"@{file('zero.txt', b'1,2' + bytes(1) + b',x')}"), "zero byte")
