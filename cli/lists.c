@@ -34,7 +34,7 @@ static const char *read_value(const char *text, float *value) {
     if (*text != ':' || isspace((unsigned char)text[1])) return NULL;
     errno = 0;
     *value = strtof(text + 1, &end);
-    return end == text + 1 || (errno == ERANGE && isinf(*value)) ? NULL : end;
+    return end == text + 1 || !(*value < INFINITY) || (errno == ERANGE && isinf(*value)) ? NULL : end;
 }
 
 /* Reads `text` into a list with room for it. Returns 0, or -1. */
@@ -77,7 +77,7 @@ static char *text_of(const char *text, exit_code *code) {
 }
 
 exit_code list_read(id_list *list, list_form form, const char *name, const char *given) {
-    static const char *const wish[] = {"token ids, by commas", "token ids, by commas", "pairs ID:BIAS, by commas",
+    static const char *const wish[] = {"token ids, by commas", "token ids, by commas", "pairs ID:BIAS, by commas, none inf or nan",
                                        "sequences like 3+14+15, by commas"};
     exit_code code;
     list_free(list);

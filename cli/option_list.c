@@ -67,7 +67,7 @@ static const option_def option_list[] = {
     {"isa", "LIST", BENCH | SELFTEST, ISA, AT(isas),
      "scalar, avx2, avx512, neon; by commas (default: all this machine has)"},
     {"backend", "NAME", LAWS | BENCH | SELFTEST, BACKEND, AT(backend), "cpu or cuda (default cpu)"},
-    {"threads", "N", SAMPLE | SOFTMAX, COUNT, AT(threads), "threads, 1 to 1024 (default 1); no result depends on it"},
+    {"threads", "N", SAMPLE | SOFTMAX, COUNT, AT(threads), "threads of the CPU, 1 to 1024 (default 1); no result depends on it"},
     {"threads", "N", BENCH, COUNT, AT(threads), "threads of the last column, 1 to 1024 (default: all)"},
     {"quick", NULL, BENCH, FLAG, AT(quick), "two sizes, the best instruction set, fewer repetitions"},
     {"csv", "FILE", BENCH, TEXT, AT(csv), "also write the numbers there"},

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "option_list.h"
+#include "output.h"
 
 enum { TOP_MAX = 10000 };
 
@@ -208,6 +209,16 @@ int options_given(const options *o, const char *name) {
     return 0;
 }
 
+/* The first option that --probs rules out, or NULL: there is no temperature, nothing is edited or told of weights. */
+static const char *logits_option(const options *o) {
+    for (int i = 0; i < o->given_count; ++i) {
+        const char *const name = o->given[i].name;
+        if (o->given[i].request || strcmp(name, "temperature") == 0 || strcmp(name, "logprobs") == 0 || strcmp(name, "point") == 0) return name;
+        if (strcmp(name, "flags") == 0 && o->request.extra.flags) return "flags repetition-output or count-prompt";
+    }
+    return NULL;
+}
+
 /* What the parser of one value cannot see. */
 static exit_code check(const options *o, const command_def *command) {
     if (command->argument && command->argument[0] != '[' && !o->file)
@@ -224,14 +235,22 @@ static exit_code check(const options *o, const command_def *command) {
         complain("--isa is for the CPU, --backend is cuda");
     else if (o->top < 1 || o->top > TOP_MAX)
         complain("--top is %lld: must be 1 to %d", (long long)o->top, TOP_MAX);
-    else if (o->probs && options_given(o, "temperature"))
-        complain("--temperature is for logits, but --probs is given");
+    else if (o->probs && logits_option(o))
+        complain("--%s is for logits, but --probs is given", logits_option(o));
+    else if (!(o->temperature >= 0.0f))
+        complain("--temperature is %g: must be 0 or more", (double)o->temperature);
+    else if (isnan(o->top_p) || isnan(o->min_p))
+        complain("--%s is NaN", isnan(o->top_p) ? "top-p" : "min-p");
+    else if (o->request.extra.penalty_window < 0)
+        complain("--penalty-window is %d: must be 0 or more", (int)o->request.extra.penalty_window);
     else if (o->log && o->mask)
         complain("--log and --mask are both given: one file holds one of them");
     else if (o->out_dtype == RAFFLE_BF16)
         complain("--out-dtype is bf16: .npy files have f32 and f16");
     else if (command->bit == SOFTMAX && !o->out && !o->kept)
         complain("--out is missing: where to write; try: raffle softmax --help");
+    else if (o->out && o->kept && output_same(o->out, o->kept))
+        complain("--out and --kept are the same file, %s", o->kept);
     else if (o->counts && o->request.logprobs >= 0)
         complain("--counts and --logprobs do not go together");
     else if (options_given(o, "point") && o->request.logprobs < 0)

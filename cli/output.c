@@ -1,21 +1,46 @@
+#define _XOPEN_SOURCE 700
 #include "output.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static exit_code failed(const npy_output *out) { return complain("%s: %s", out->path, strerror(errno)), EXIT_MACHINE; }
 
+/* The file that is written until it is complete: beside the one it will replace, which keeps its mode. */
+static FILE *part_open(npy_output *out, const struct stat *before) {
+    static const char ending[] = ".part-XXXXXX";
+    if (!(out->part = malloc(strlen(out->target) + sizeof ending))) return NULL;
+    strcpy(out->part, out->target);
+    strcat(out->part, ending);
+    const int made = mkstemp(out->part);
+    if (made < 0) {
+        free(out->part);
+        out->part = NULL;
+        return NULL;
+    }
+    const mode_t hidden = umask(0); /* which can be asked for only so */
+    umask(hidden);
+    FILE *const file = fchmod(made, before ? before->st_mode & 07777 : 0666 & ~hidden) ? NULL : fdopen(made, "wb");
+    if (!file) close(made);
+    return file;
+}
+
 exit_code output_open(npy_output *out, const char *path, const npy_view *view, int64_t rows, const char *descr) {
-    static const char ending[] = ".part";
     char header[NPY_HEADER_BYTES];
+    struct stat found, link;
     if (!path) return EXIT_FINE;
     out->path = path;
-    out->part = malloc(strlen(path) + sizeof ending);
-    if (!out->part) return complain("out of memory"), EXIT_MACHINE;
-    strcpy(out->part, path);
-    strcat(out->part, ending);
-    if (!(out->file = fopen(out->part, "wb"))) return failed(out);
+    const int there = stat(path, &found) == 0, replaces = there ? S_ISREG(found.st_mode) : lstat(path, &link) != 0;
+    if (replaces) { /* or a new file. Links, FIFOs and devices stay what they are */
+        if (!(out->target = there ? realpath(path, NULL) : strdup(path))) return failed(out);
+        out->file = part_open(out, there ? &found : NULL);
+    } else {
+        out->file = fopen(path, "wb");
+    }
+    if (!out->file) return failed(out);
     npy_header(view, rows, descr, header);
     return output_write(out, header, sizeof header);
 }
@@ -28,10 +53,36 @@ exit_code output_write(npy_output *out, const void *data, size_t bytes) {
 exit_code output_close(npy_output *out, int complete) {
     exit_code code = EXIT_FINE;
     if (out->file && fclose(out->file) && complete) code = failed(out);
-    if (out->file && complete && !code && rename(out->part, out->path)) code = failed(out);
-    if (out->file && (!complete || code)) remove(out->part);
+    if (out->part && out->file && complete && !code && rename(out->part, out->target)) code = failed(out);
+    if (out->part && (!out->file || !complete || code)) remove(out->part);
     free(out->part);
-    out->part = NULL;
+    free(out->target);
+    out->part = out->target = NULL;
     out->file = NULL;
     return code;
+}
+
+/* The folder that a path is in. */
+static int folder_stat(const char *path, struct stat *found) {
+    const char *const slash = strrchr(path, '/');
+    if (!slash) return stat(".", found);
+    char *const folder = strdup(path);
+    if (!folder) return -1;
+    folder[slash - path + 1] = 0;
+    const int status = stat(folder, found);
+    free(folder);
+    return status;
+}
+
+int output_same(const char *path, const char *other) {
+    struct stat a, b;
+    if (strcmp(path, other) == 0) return 1;
+    const int there = stat(path, &a) == 0;
+    if (there != (stat(other, &b) == 0)) return 0;
+    if (!there) { /* two new files: of one name in one folder? */
+        const char *const name = strrchr(path, '/'), *const other_name = strrchr(other, '/');
+        if (strcmp(name ? name + 1 : path, other_name ? other_name + 1 : other) != 0) return 0;
+        if (folder_stat(path, &a) || folder_stat(other, &b)) return 0;
+    }
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }

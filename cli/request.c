@@ -19,6 +19,34 @@ static raffle_extra extra_of(const options *o) {
     return e;
 }
 
+/* Ids that the rows do not have, by the option's name. */
+static exit_code ids_check(const options *o, int64_t vocab) {
+    static const char *const names[LISTS] = {"bias", "banned", "allowed", "stop", "bad-words", "dry-breakers", "prompt", "generated"};
+    for (int i = 0; i < LISTS; ++i)
+        for (int32_t n = 0; n < o->lists[i].count; ++n)
+            if (o->lists[i].id[n] >= vocab)
+                return complain("--%s has token %d: the file has 0 to %lld", names[i], (int)o->lists[i].id[n], (long long)vocab - 1), EXIT_USAGE;
+    return EXIT_FINE;
+}
+
+/* Numbers that need a list beside them. */
+static exit_code company_check(const options *o) {
+    const raffle_extra *const e = &o->request.extra;
+    const char *const user = e->repetition != 0.0f && e->repetition != 1.0f ? "repetition-penalty"
+                             : e->frequency != 0.0f                         ? "frequency-penalty"
+                             : e->presence != 0.0f                          ? "presence-penalty"
+                             : e->no_repeat_ngram                           ? "no-repeat-ngram-size"
+                             : e->dry_multiplier != 0.0f                    ? "dry-multiplier"
+                             : e->min_tokens                                ? "min-tokens"
+                             : o->lists[LIST_WORDS].count                   ? "bad-words"
+                                                                            : NULL;
+    if (e->min_tokens && !o->lists[LIST_STOP].count)
+        return complain("--min-tokens is %d, but --stop has no tokens to ban", (int)e->min_tokens), EXIT_USAGE;
+    if (user && !o->lists[LIST_PROMPT].given && !o->lists[LIST_GENERATED].given)
+        return complain("--%s looks at the history: --prompt or --generated is missing", user), EXIT_USAGE;
+    return EXIT_FINE;
+}
+
 /* A state whose one slot has said what --prompt and --generated tell. */
 static exit_code history_open(request *r, const options *o, int64_t vocab) {
     const id_list *const prompt = &o->lists[LIST_PROMPT], *const generated = &o->lists[LIST_GENERATED];
@@ -56,6 +84,9 @@ exit_code request_open(request *r, const options *o, int64_t vocab) {
     r->extra_given = o->asks;
     if (!o->asks) return EXIT_FINE;
     r->extra = checked.extra = extra_of(o);
+    exit_code code = ids_check(o, vocab);
+    if (!code) code = company_check(o);
+    if (code) return code;
     if (raffle_request_check(&checked, vocab, &error)) return complain_of(&error);
     return history_open(r, o, vocab);
 }

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """test_cli_requests.py RAFFLE - what requests ask for, as a user of the command does."""
 import math
+import os
+import stat
+import threading
 
 from command import SMOLLM, WORDS, Run, check, file, folder, good, normals, refused, tally
 from npy_file import f16, npy, read_npy
@@ -23,7 +26,7 @@ def softmax(path, *arguments):
     """What `raffle softmax` writes."""
     OUT.unlink(missing_ok=True)
     run = Run("softmax", path, "--out", OUT, *arguments)
-    good(f"softmax {' '.join(map(str, arguments))}", run, OUT.exists(), not (folder / "out.npy.part").exists())
+    good(f"softmax {' '.join(map(str, arguments))}", run, OUT.exists(), not list(folder.glob("*.part*")))
     return read_npy(OUT)[1] if OUT.exists() else []
 
 
@@ -91,7 +94,41 @@ def test_softmax_files():
     refused("softmax --out-dtype bf16", Run("softmax", own, "--out", OUT, "--out-dtype", "bf16"), "--out-dtype")
     refused("softmax of rows beyond", Run("softmax", own, "--out", OUT, "--rows", "0:2"), "1 row")
     refused("softmax --draws", Run("softmax", own, "--out", OUT, "--draws", 2), "--draws")
-    check(not OUT.exists() and not list(folder.glob("*.part")), "and what was refused leaves no file")
+    check(not OUT.exists() and not list(folder.glob("*.part*")), "and what was refused leaves no file")
+
+
+def test_softmax_places():
+    """What stands at the place to write to stays what it is."""
+    values = normals(50, 6)
+    rows = file("places.npy", npy((50,), values))
+    fifo, got = folder / "fifo", []
+    os.mkfifo(fifo)
+    reader = threading.Thread(target=lambda: got.append(fifo.read_bytes()), daemon=True)
+    reader.start()
+    run = Run("softmax", rows, "--out", fifo)
+    reader.join(10)
+    check(run.code == 0 and stat.S_ISFIFO(os.lstat(fifo).st_mode), "a FIFO stays one", run.told)
+    check(got and near(read_npy(file("read.npy", got[0]))[1], law(values)), "and gets the rows", str(got))
+    (folder / "deep").mkdir()
+    target, link = folder / "deep/target.npy", folder / "link.npy"
+    link.symlink_to("deep/target.npy")
+    for text in ["a link to nothing", "a link to a file"]:
+        good(f"{text} is followed", Run("softmax", rows, "--out", link), link.is_symlink(), not target.is_symlink(),
+             near(read_npy(target)[1], law(values)))
+    target.chmod(0o640)
+    good("a file keeps its mode", Run("softmax", rows, "--out", link), target.stat().st_mode & 0o7777 == 0o640)
+    new = folder / "new.npy"
+    hidden = os.umask(0o027)
+    good("a new file has the usual mode", Run("softmax", rows, "--out", new), new.stat().st_mode & 0o7777 == 0o640)
+    os.umask(hidden)
+    refused("a folder", Run("softmax", rows, "--out", folder / "deep"), "deep", code=3)
+    one = folder / "one.npy"
+    for kept in [one, folder / "deep/../one.npy"]:
+        refused("--out and --kept are one new file", Run("softmax", rows, "--out", one, "--kept", kept), "--out", "--kept")
+    refused("--out and --kept are one file, by a link", Run("softmax", rows, "--out", link, "--kept", target), "--out", "--kept")
+    check(not one.exists() and near(read_npy(target)[1], law(values)), "and nothing is written")
+    good("--kept is another", Run("softmax", rows, "--out", one, "--kept", folder / "deep/one.npy"))
+    check(not list(folder.glob("**/*.part*")), "no part is left", str(list(folder.glob("**/*"))))
 
 
 def test_probs():
@@ -113,6 +150,11 @@ def test_probs():
     check(abs(top[0]["tickets"] / made["row_tickets"] - 0.4) < 1e-9, "and its tickets", str(made))
     good("explain --probs, in words", Run("explain", path, "--probs"), "weight" in Run("explain", path, "--probs").out)
     refused("--probs and --temperature", Run("sample", path, "--probs", "--temperature", 1), "--temperature", "--probs")
+    for option in [["--banned", 1], ["--bias", "1:2"], ["--typical-p", 0.5], ["--generated", "1"], ["--min-tokens-to-keep", 2],
+                   ["--flags", "count-prompt"]]:
+        for command in [["sample"], ["explain"], ["softmax", "--out", OUT]]:
+            refused(f"{command[0]} --probs and {option[0]}", Run(*command, path, "--probs", *option), option[0], "--probs")
+    refused("--probs and --logprobs", Run("sample", path, "--probs", "--logprobs", 1), "--logprobs is for logits", "--probs")
     run = Run("sample", file("odd.npy", npy((2, 2), [-1.0, 1.0, 0.0, 0.0])), "--probs")
     check(run.lines == ["1", "-1"] and "negative" in run.err and "no token" in run.err, "odd weights are noted", run.told)
 
@@ -225,17 +267,17 @@ def test_filters():
 def test_wrong_requests():
     path = file("row.npy", npy((8,), ROW))
     for option, value, part in [
-            ("--bias", "1", "--bias"), ("--bias", "1:x", "--bias"), ("--bias", "1:nan", "bias"), ("--bias", "1:inf", "bias"),
-            ("--bias", "8:1", "bias_id[0]"), ("--bias", "1:2x", "--bias"), ("--bias", "1:1e99", "--bias"),
-            ("--banned", "", "--banned"), ("--banned", "1,-1", "--banned"), ("--banned", "8", "banned[0]"),
+            ("--bias", "1", "--bias"), ("--bias", "1:x", "--bias"), ("--bias", "1:nan", "--bias"), ("--bias", "1:inf", "--bias"),
+            ("--bias", "8:1", "--bias has token 8"), ("--bias", "1:2x", "--bias"), ("--bias", "1:1e99", "--bias"),
+            ("--banned", "", "--banned"), ("--banned", "1,-1", "--banned"), ("--banned", "8", "--banned has token 8"),
             ("--banned", "1;2", "--banned"), ("--banned", "99999999999", "--banned"), ("--allowed", " ", "--allowed"),
             ("--bad-words", "1+", "--bad-words"), ("--bad-words", "+1", "--bad-words"), ("--bad-words", "1+ 2", "--bad-words"),
-            ("--stop", "one", "--stop"), ("--prompt", "8", "token 0"), ("--prompt", "@" + str(folder / "no"), "No such file"),
+            ("--stop", "one", "--stop"), ("--prompt", "8", "--prompt has token 8"), ("--prompt", "@" + str(folder / "no"), "No such file"),
             ("--repetition-penalty", 0, "--repetition-penalty is"), ("--repetition-penalty", "x", "--repetition-penalty"),
-            ("--repetition-penalty", 1.2, "history"), ("--presence-penalty", 3, "--presence-penalty is"),
+            ("--repetition-penalty", 1.2, "--repetition-penalty looks at the history: --prompt"), ("--presence-penalty", 3, "--presence-penalty is"),
             ("--frequency-penalty", "nan", "--frequency-penalty is"), ("--min-tokens", 1.5, "--min-tokens is"),
-            ("--min-tokens", 1, "no stop ids"), ("--typical-p", 1.5, "--typical-p is"), ("--epsilon-cutoff", -1, "--epsilon-cutoff is"),
-            ("--dry-base", 0.5, "--dry-base is"), ("--xtc-probability", 2, "--xtc-probability is"), ("--penalty-window", -1, "penalty_window"),
+            ("--min-tokens", 1, "--stop"), ("--bad-words", "1+2", "--prompt"), ("--typical-p", 1.5, "--typical-p is"), ("--epsilon-cutoff", -1, "--epsilon-cutoff is"),
+            ("--dry-base", 0.5, "--dry-base is"), ("--xtc-probability", 2, "--xtc-probability is"), ("--penalty-window", -1, "--penalty-window"),
             ("--penalty-window", 1.5, "--penalty-window"), ("--min-tokens-to-keep", -1, "--min-tokens-to-keep is")]:
         for command in [["sample"], ["explain"], ["softmax", "--out", OUT]]:
             refused(f"{command[0]} {option} {value!r}", Run(*command, path, option, value), part)
@@ -248,6 +290,6 @@ def test_wrong_requests():
          Run("sample", path, "--banned", "0", "--banned", "1", "--temperature", 0).out == "0\n")
 
 
-for test in [test_softmax, test_softmax_files, test_probs, test_logprobs, test_edits, test_filters, test_wrong_requests]:
+for test in [test_softmax, test_softmax_files, test_softmax_places, test_probs, test_logprobs, test_edits, test_filters, test_wrong_requests]:
     test()
 tally.finish()
