@@ -97,7 +97,7 @@ typedef enum raffle_isa {
 
 /* An optional out-parameter of every call that can fail, written only when it does. NULL: only the status matters. */
 typedef struct raffle_error {
-    uint32_t size;
+    uint32_t size;  /* smaller than this struct: not written to. Larger, from a later header: these fields are written */
     int32_t status; /* raffle_status */
     int64_t row;    /* the row that was wrong, or -1 */
     char text[112]; /* one English sentence that names the field */
@@ -122,8 +122,8 @@ typedef struct raffle_plan_desc {
 } raffle_plan_desc;
 
 /* Both are for plans of logits. */
-#define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by 8 bytes a token, on CUDA by 4.25 for
-                                each of rows_max rows */
+#define RAFFLE_PLAN_EXTRA 1  /* calls may use raffle_params.extra; the workspace grows by about 8.3 bytes a token, on CUDA by about 4.4
+                                for each of rows_max rows */
 #define RAFFLE_PLAN_REPORT 2 /* calls may use raffle_result.report; CUDA: the workspace grows by 24 bytes a row and group of 256 tokens */
 
 RAFFLE_API raffle_status raffle_plan_create(const raffle_plan_desc *desc, raffle_plan **plan, raffle_error *error);
@@ -168,7 +168,7 @@ typedef struct raffle_logits {
 typedef struct raffle_params {
     uint32_t size;
     uint32_t flags;           /* RAFFLE_TOP_P_JOINT ... */
-    int64_t slots;            /* entries of the arrays below; 0: as many as rows */
+    int64_t slots;            /* entries of the arrays below, up to 2147483647; 0: as many as rows */
     const int32_t *slot;      /* [rows] */
     const float *temperature; /* [slots] below 1e-5: greedy, lowest id of ties; 2^100 and more: uniform; NULL: 1 */
     const float *top_p;       /* [slots] keep while the mass of larger logits is < p; >= 1: off; <= 0: greedy */
@@ -204,9 +204,10 @@ typedef struct raffle_result {
     int32_t *token;      /* [rows] */
     uint32_t *row_flags; /* [rows] or NULL */
     const struct raffle_report *report; /* log-probabilities and the like, or NULL */
-    uint64_t *advance;   /* [slots] or NULL: the entry of each row's slot grows by 1 when the row is drawn. params.position itself:
-                            the next call draws the next tokens. No two rows may have the same slot. CUDA: not with plans for
-                            RAFFLE_PROBS, nor with row_index unless there is extra or a report (RAFFLE_E_UNSUPPORTED) */
+    uint64_t *advance;   /* [slots] or NULL: the entry of each row's slot grows by 1, also where the row has no token to draw.
+                            params.position itself: the next call draws the next tokens. No two rows may have the same slot: that is
+                            not checked, and what such rows draw depends on their order. CUDA: not with plans for RAFFLE_PROBS, nor
+                            with row_index unless there is extra or a report (RAFFLE_E_UNSUPPORTED) */
 } raffle_result;
 
 /* How to run: scratch memory, and for CUDA the stream. CPU callers with several threads give each its
@@ -220,8 +221,9 @@ typedef struct raffle_launch {
     int32_t part, parts;        /* rows [rows * part / parts, rows * (part + 1) / parts); parts 0: all. CUDA: must be 0 */
 } raffle_launch;
 
-/* Draws one token per row. CPU: done on return. CUDA: enqueued on the stream in one kernel launch;
- * safe to capture in a graph, which then serves every later content of logits and parameters. */
+/* Draws one token per row. CPU: done on return. CUDA: enqueued on the stream in one kernel launch, in two for plans of
+ * RAFFLE_PROBS and for row_index without extra or report; safe to capture in a graph, which then serves every later content of
+ * logits and parameters. */
 RAFFLE_API raffle_status raffle_sample(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                        const raffle_result *result, const raffle_launch *launch, raffle_error *error);
 
@@ -283,7 +285,8 @@ typedef struct raffle_probabilities {
 } raffle_probabilities;
 
 /* The drafts of a batch, and what is known of how they were chosen: either the draft model's logits and the parameters
- * they were sampled with, or its final probabilities, or neither (n-grams, a greedy draft, a tree). */
+ * they were sampled with, or its final probabilities, or neither (n-grams, a greedy draft, a tree). RAFFLE_MATCH and
+ * RAFFLE_SYNTHETIC use neither: RAFFLE_E_UNSUPPORTED where one is set. */
 typedef struct raffle_drafts {
     uint32_t size;
     int32_t method;            /* raffle_method */
@@ -345,13 +348,13 @@ typedef struct raffle_extra {
     uint32_t flags; /* RAFFLE_REPETITION_OUTPUT ..., and those of raffle_params.flags for this row alone */
 
     /* penalties: of tokens in the history, which is the slot's prompt and output in raffle_params.state */
-    float repetition;        /* r > 0: x > 0 ? x / r : x * r for each token of prompt or output; 0 and 1: off */
+    float repetition;        /* r > 0, <= 1e9: x > 0 ? x / r : x * r for each token of prompt or output; 0 and 1: off */
     float frequency;         /* x - count * f, tokens of the output; |f| <= 1e9 */
     float presence;          /* x - p if count > 0, tokens of the output; |p| <= 1e9 */
     int32_t penalty_window;  /* the three look at the last n tokens of the history; 0: at all */
     int32_t no_repeat_ngram; /* bans tokens that would repeat n tokens of the history; 0: off */
-    float dry_multiplier;    /* x - multiplier * base^(length - allowed) for what would lengthen a repetition; 0: off */
-    float dry_base;          /* at least 1; 0: 1.75 */
+    float dry_multiplier;    /* x - multiplier * base^(length - allowed) for what would lengthen a repetition; 0: off. 0 .. 1e9 */
+    float dry_base;          /* 1 .. 1e9; 0: 1.75 */
     int32_t dry_allowed;     /* repetitions shorter than this are free; 0: 2 */
     int32_t dry_range;       /* DRY looks at the last n tokens; 0: at all */
     int32_t min_tokens;      /* while the output is shorter, the stop ids are banned */
@@ -382,7 +385,7 @@ typedef struct raffle_extra {
 #define RAFFLE_COUNT_PROMPT 512u      /* frequency and presence count the prompt too (llama.cpp) */
 
 /* Sorts ids, and their values (or NULL) along, for a raffle_extra; of an id that is there twice the last stays.
- * Returns how many are left. */
+ * Returns how many are left; 0 if ids is NULL. */
 RAFFLE_API int64_t raffle_ids_sort(int32_t *ids, float *values, int64_t count);
 
 /* ---- state: what requests have said so far ----------------------------------------------------- */

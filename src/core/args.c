@@ -61,7 +61,8 @@ raffle_status raffle_check_desc(const raffle_plan_desc *given, raffle_plan_desc 
     if (desc->flags & ~(RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "flags has unknown bits: 0x%x", (unsigned)desc->flags);
     if (desc->flags && desc->input != RAFFLE_LOGITS)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "flags is %d, which is for logits: the input is RAFFLE_PROBS", desc->flags);
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "flags has %s, which is for logits: input is RAFFLE_PROBS",
+                           desc->flags & RAFFLE_PLAN_EXTRA ? "RAFFLE_PLAN_EXTRA" : "RAFFLE_PLAN_REPORT");
     if (desc->history_max < 0 || desc->history_max > RAFFLE_HISTORY_MAX)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "history_max is %lld: must be 0 to %d",
                            (long long)desc->history_max, RAFFLE_HISTORY_MAX);
@@ -110,11 +111,12 @@ raffle_status raffle_check_logits(const raffle_plan *plan, raffle_logits *l, con
                            (long long)l->rows, (long long)plan->desc.rows_max);
     if (!l->row_stride) l->row_stride = plan->desc.vocab;
     if (l->data_rows < 0 || l->data_rows > INT32_MAX || (l->data_rows && !l->row_index))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "data_rows is %lld: must be 0 to 2147483647, and 0 without row_index",
-                           (long long)l->data_rows);
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.data_rows is %lld: must be 0 to 2147483647, and 0 without row_index",
+                           name, (long long)l->data_rows);
     if (!l->data_rows) l->data_rows = l->rows;
-    raffle_status status = raffle_check_stride(l->data_rows, l->row_stride, "row_stride", error);
-    if (status) return status;
+    if (raffle_check_stride(l->data_rows, l->row_stride, "", NULL))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.row_stride is %lld: too large for %lld rows", name, (long long)l->row_stride,
+                           (long long)l->data_rows);
     if (l->rows && !l->data) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.data is NULL", name);
     if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)l->data % (plan->desc.dtype == RAFFLE_F32 ? 4 : 2))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.data is not aligned to its elements, as CUDA needs it", name);
@@ -239,7 +241,7 @@ raffle_status raffle_check_call_rows(const call *call, raffle_error *error) {
                                l->row_index[row], (long long)l->data_rows - 1);
     raffle_status status = raffle_check_rows(&call->params, l->rows, "row", error);
     for (int64_t row = 0; !status && call->params.extra && row < l->rows; ++row)
-        status = raffle_check_extra(call, row, slot_of(&call->params, row), error);
+        status = raffle_check_extra(call, row, slot_of(&call->params, row), "row", error);
     return status;
 }
 

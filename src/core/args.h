@@ -53,8 +53,8 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
 call raffle_draft_call(const verify_call *call);
 raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *call, raffle_error *error);
 
-/* One row's raffle_extra; `slot` is in range. */
-raffle_status raffle_check_extra(const call *call, int64_t row, int64_t slot, raffle_error *error);
+/* One row's or request's (`what`) raffle_extra; `slot` is in range. */
+raffle_status raffle_check_extra(const call *call, int64_t row, int64_t slot, const char *what, raffle_error *error);
 
 /* What later versions added to the structs of a call: extra, state, report. */
 raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle_error *error);

@@ -2,32 +2,33 @@
 #include "args.h"
 #include "extra_rules.h"
 
-/* A row that is being checked. */
+/* A row or request (`what`) that is being checked. */
 typedef struct row_check {
+    const char *what;
     int64_t row, vocab;
     raffle_error *error;
 } row_check;
 
 #define REFUSE(k, ...) raffle_fail((k)->error, RAFFLE_E_ARGUMENT, (k)->row, __VA_ARGS__)
 
-/* The count of a list and whether the list is there. `most`: entries it may have. */
-static raffle_status check_count(const row_check *k, const char *name, const void *list, int32_t count, int64_t most) {
+/* The count of a list, by its name, and whether the list is there. `most`: entries it may have. */
+static raffle_status check_count(const row_check *k, const char *name, const char *count_name, const void *list, int32_t count, int64_t most) {
     long long row = (long long)k->row;
     if (extra_count_good(list, count, most)) return RAFFLE_OK;
     if (count < 0 || count > most)
-        return REFUSE(k, "%s_count of row %lld is %d: must be 0 to %lld", name, row, count, (long long)most);
-    return REFUSE(k, "%s of row %lld is NULL, but its count is %d", name, row, count);
+        return REFUSE(k, "%s of %s %lld is %d: must be 0 to %lld", count_name, k->what, row, count, (long long)most);
+    return REFUSE(k, "%s of %s %lld is NULL, but its count is %d", name, k->what, row, count);
 }
 
 /* A list of ids: there, in range, ascending. */
-static raffle_status check_ids(const row_check *k, const char *name, const int32_t *ids, int32_t count) {
+static raffle_status check_ids(const row_check *k, const char *name, const char *count_name, const int32_t *ids, int32_t count) {
     long long row = (long long)k->row;
-    raffle_status status = check_count(k, name, ids, count, k->vocab);
+    raffle_status status = check_count(k, name, count_name, ids, count, k->vocab);
     for (int32_t i = 0; !status && i < count; ++i) {
         if (!extra_id_good(ids[i], k->vocab))
-            status = REFUSE(k, "%s[%d] of row %lld is %d: must be 0 to %lld", name, i, row, ids[i], (long long)k->vocab - 1);
+            status = REFUSE(k, "%s[%d] of %s %lld is %d: must be 0 to %lld", name, i, k->what, row, ids[i], (long long)k->vocab - 1);
         else if (!extra_ascends(ids, i))
-            status = REFUSE(k, "%s[%d] of row %lld is %d after %d: ids must ascend", name, i, row, ids[i], ids[i - 1]);
+            status = REFUSE(k, "%s[%d] of %s %lld is %d after %d: ids must ascend", name, i, k->what, row, ids[i], ids[i - 1]);
     }
     return status;
 }
@@ -35,14 +36,14 @@ static raffle_status check_ids(const row_check *k, const char *name, const int32
 static raffle_status check_bad_words(const row_check *k, const raffle_extra *e) {
     long long row = (long long)k->row;
     const int32_t *words = e->bad_words;
-    raffle_status status = check_count(k, "bad_words", words, e->bad_words_count, RAFFLE_VOCAB_MAX);
+    raffle_status status = check_count(k, "bad_words", "bad_words_count", words, e->bad_words_count, RAFFLE_VOCAB_MAX);
     for (int32_t i = 0; !status && i < e->bad_words_count; ++i) {
         if (!extra_word_id_good(words[i], k->vocab))
-            status = REFUSE(k, "bad_words[%d] of row %lld is %d: must be -1 to %lld", i, row, words[i], (long long)k->vocab - 1);
+            status = REFUSE(k, "bad_words[%d] of %s %lld is %d: must be -1 to %lld", i, k->what, row, words[i], (long long)k->vocab - 1);
         else if (extra_word_empty(words, i))
-            status = REFUSE(k, "bad_words[%d] of row %lld ends an empty word", i, row);
+            status = REFUSE(k, "bad_words[%d] of %s %lld ends an empty word", i, k->what, row);
         else if (extra_word_open(words, i, e->bad_words_count))
-            status = REFUSE(k, "bad_words of row %lld do not end with -1", row);
+            status = REFUSE(k, "bad_words of %s %lld do not end with -1", k->what, row);
     }
     return status;
 }
@@ -50,28 +51,28 @@ static raffle_status check_bad_words(const row_check *k, const raffle_extra *e) 
 static raffle_status check_lists(const row_check *k, const raffle_extra *e) {
     raffle_status status = RAFFLE_OK;
 #define CHECK_LIST(ids, count)                                                                                         \
-    if (!status) status = check_ids(k, #ids, e->ids, e->count);
+    if (!status) status = check_ids(k, #ids, #count, e->ids, e->count);
     EXTRA_LISTS(CHECK_LIST)
 #undef CHECK_LIST
     if (!status) status = check_bad_words(k, e);
     if (status) return status;
-    if (e->bias_count && !e->bias) return REFUSE(k, "bias of row %lld is NULL, but its count is %d", (long long)k->row, e->bias_count);
+    if (e->bias_count && !e->bias) return REFUSE(k, "bias of %s %lld is NULL, but its count is %d", k->what, (long long)k->row, e->bias_count);
     for (int32_t i = 0; i < e->bias_count; ++i)
         if (!extra_bias_good(e->bias[i]))
-            return REFUSE(k, "bias[%d] of row %lld is %g: must be finite or -inf", i, (long long)k->row, (double)e->bias[i]);
+            return REFUSE(k, "bias[%d] of %s %lld is %g: must be finite or -inf", i, k->what, (long long)k->row, (double)e->bias[i]);
     return RAFFLE_OK;
 }
 
 static raffle_status check_numbers(const row_check *k, const raffle_extra *e) {
     long long row = (long long)k->row;
     if (extra_numbers_good(e)) return RAFFLE_OK;
-    if (e->flags & ~(uint32_t)EXTRA_FLAGS) return REFUSE(k, "extra.flags of row %lld has unknown bits: 0x%x", row, e->flags);
+    if (e->flags & ~(uint32_t)EXTRA_FLAGS) return REFUSE(k, "extra.flags of %s %lld has unknown bits: 0x%x", k->what, row, e->flags);
 #define CHECK_FLOAT(field, least, most, words)                                                                         \
-    if (e->field != e->field) return REFUSE(k, "%s of row %lld is NaN", #field, row);                                  \
+    if (e->field != e->field) return REFUSE(k, "%s of %s %lld is NaN", #field, k->what, row);                          \
     if (!extra_within(e->field, least, most))                                                                          \
-        return REFUSE(k, "%s of row %lld is %g: must be " words, #field, row, (double)e->field);
+        return REFUSE(k, "%s of %s %lld is %g: must be " words, #field, k->what, row, (double)e->field);
 #define CHECK_WHOLE(field)                                                                                             \
-    if (e->field < 0) return REFUSE(k, "%s of row %lld is %d: must be 0 or more", #field, row, e->field);
+    if (e->field < 0) return REFUSE(k, "%s of %s %lld is %d: must be 0 or more", #field, k->what, row, e->field);
     EXTRA_FLOATS(CHECK_FLOAT)
     EXTRA_WHOLES(CHECK_WHOLE)
 #undef CHECK_FLOAT
@@ -79,14 +80,14 @@ static raffle_status check_numbers(const row_check *k, const raffle_extra *e) {
     return RAFFLE_OK;
 }
 
-raffle_status raffle_check_extra(const call *call, int64_t row, int64_t slot, raffle_error *error) {
+raffle_status raffle_check_extra(const call *call, int64_t row, int64_t slot, const char *what, raffle_error *error) {
     const raffle_extra *e = extra_of(&call->params, slot);
-    const row_check k = {row, call->vocab, error};
+    const row_check k = {what, row, call->vocab, error};
     raffle_status status = check_numbers(&k, e);
     if (!status) status = check_lists(&k, e);
     if (status) return status;
     const char *user = call->params.state ? NULL : extra_history_user(e);
-    if (user) return REFUSE(&k, "%s of row %lld needs a history: params.state is NULL", user, (long long)row);
+    if (user) return REFUSE(&k, "%s of %s %lld needs a history: params.state is NULL", user, what, (long long)row);
     return RAFFLE_OK;
 }
 
@@ -116,7 +117,7 @@ raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle
     if (p->extra && !(plan->desc.flags & RAFFLE_PLAN_EXTRA))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.extra is set, but the plan lacks RAFFLE_PLAN_EXTRA");
     if (p->extra && p->extra_bytes != (int64_t)sizeof(raffle_extra))
-        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "extra_bytes is %lld: raffle_extra has %zu here",
+        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "params.extra_bytes is %lld: raffle_extra has %zu here",
                            (long long)p->extra_bytes, sizeof(raffle_extra));
     if (p->state) status = raffle_check_state(p->state, &made->state, &made->layout, error);
     if (status) return status;
@@ -131,7 +132,7 @@ raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "state.history_max is %lld: the plan's is %lld",
                            (long long)made->state.history_max, (long long)plan->desc.history_max);
     if (p->state && p->slots > made->state.slots)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "slots is %lld: the state has %lld", (long long)p->slots,
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.slots is %lld: the state has %lld", (long long)p->slots,
                            (long long)made->state.slots);
     if (made->result.report && !(plan->desc.flags & RAFFLE_PLAN_REPORT))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.report is set, but the plan lacks RAFFLE_PLAN_REPORT");

@@ -176,5 +176,5 @@ raffle_status raffle_request_check(const raffle_request *given, int64_t vocab, r
     one.params.extra = &r.extra;
     one.params.state = (const raffle_state *)&one.state; /* a history is a matter of the call */
     one.vocab = vocab;
-    return raffle_check_extra(&one, 0, 0, error);
+    return raffle_check_extra(&one, 0, 0, "row", error);
 }

@@ -26,7 +26,8 @@ static raffle_status check_shape(const raffle_state *given, raffle_state *state,
     if (state->backend != RAFFLE_CPU && state->backend != RAFFLE_CUDA)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "state.backend is %d: not a raffle_backend", state->backend);
     if (state->device < 0 || (state->device && state->backend == RAFFLE_CPU))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "state.device is %d", state->device);
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "state.device is %d: must be %s", state->device,
+                           state->backend == RAFFLE_CPU ? "0 for the CPU" : "a device ordinal");
     if (state->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_state.reserved is not 0");
     if (state->slots < 1 || state->slots > INT32_MAX)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "state.slots is %lld: must be 1 to 2147483647", (long long)state->slots);
@@ -121,7 +122,7 @@ raffle_status raffle_state_fork(const raffle_state *state, const raffle_tokens *
 /* By insertion: lists of a request are short, and mostly sorted already. */
 int64_t raffle_ids_sort(int32_t *ids, float *values, int64_t count) {
     int64_t left = 0;
-    for (int64_t i = 0; i < count; ++i) { /* in, behind those that are larger */
+    for (int64_t i = 0; ids && i < count; ++i) { /* in, behind those that are larger */
         int64_t low = 0, high = left;
         while (low < high) {
             int64_t middle = (low + high) / 2;

@@ -16,7 +16,8 @@ static raffle_status check_method(const raffle_drafts *d, raffle_error *error) {
     if (known && d->parent)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts.parent is set: trees have no draft logits or probabilities");
     if (known && d->method != RAFFLE_REJECTION && d->method != RAFFLE_BLOCK)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts has logits or probabilities, which this method does not use");
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts.%s is set: RAFFLE_%s does not use it",
+                           d->logits ? "logits" : "probabilities", d->method == RAFFLE_MATCH ? "MATCH" : "SYNTHETIC");
     if (d->parent && d->method == RAFFLE_BLOCK)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts.parent is set: RAFFLE_BLOCK needs chains");
     if (thresholds && (known || d->method != RAFFLE_REJECTION))
@@ -47,10 +48,12 @@ static raffle_status check_shape(verify_call *c, raffle_error *error) {
     if (rows > INT32_MAX)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.rows is %lld: at most 2147483647 can be verified", (long long)rows);
     c->draft_rows = rows - d->requests;
-    if (!d->first && (__builtin_mul_overflow(d->requests, d->each, &wanted) || c->draft_rows != wanted))
+    if (!d->first && (__builtin_mul_overflow(d->requests, d->each, &wanted) || wanted > INT32_MAX))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafts.each is %lld: too large for %lld requests", (long long)d->each,
+                           (long long)d->requests);
+    if (!d->first && c->draft_rows != wanted)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.rows is %lld: %lld requests with %lld drafts each have %lld",
-                           (long long)rows, (long long)d->requests, (long long)d->each,
-                           (long long)((uint64_t)wanted + (uint64_t)d->requests)); /* may wrap, in a sentence only */
+                           (long long)rows, (long long)d->requests, (long long)d->each, (long long)(wanted + d->requests));
     if (c->draft_rows < 0)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "logits.rows is %lld: %lld requests have a row each, at least",
                            (long long)rows, (long long)d->requests);
@@ -105,7 +108,8 @@ static raffle_status check_later_fields(const raffle_plan *plan, verify_call *c,
     }
     c->target.result.report = c->verified.report;
     raffle_status status = raffle_check_additions(plan, &c->target, error);
-    if (!status) status = raffle_check_additions(plan, &draft, error);
+    raffle_error own = raffle_error_init(); /* whose sentences speak of params */
+    if (!status && (status = raffle_check_additions(plan, &draft, &own))) raffle_fail(error, status, own.row, "drafts: %s", own.text);
     c->draft_state = draft.state;
     c->draft_layout = draft.layout;
     return status;
@@ -129,14 +133,18 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
     if (!status) status = raffle_check_params(plan, &c->target.params, requests, rows, "params", error);
     if (!status) status = take_distribution(plan, c, error);
     if (status) return status;
-    if (p->draft_step || c->draft_params.draft_step)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "draft_step is set: raffle_verify draws no drafts");
-    if (p->seed_offset || p->position_offset || c->draft_params.seed_offset || c->draft_params.position_offset)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "seed_offset or position_offset is set: raffle_verify takes none");
+    const raffle_params *q = &c->draft_params;
+    if (p->draft_step || q->draft_step)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%sparams.draft_step is set: raffle_verify draws no drafts", p->draft_step ? "" : "drafts.");
+    const int offset = p->seed_offset || p->position_offset;
+    if (offset || q->seed_offset || q->position_offset)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%sparams: seed_offset or position_offset is set: raffle_verify takes none",
+                           offset ? "" : "drafts.");
     if (plan->desc.input != RAFFLE_LOGITS)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "input of the plan is probabilities: raffle_verify needs target logits");
     if (c->target.logits.row_index || c->draft_logits.row_index)
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "row_index is set: raffle_verify takes rows in their order");
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "%slogits.row_index is set: raffle_verify takes rows in their order",
+                           c->target.logits.row_index ? "" : "drafts.");
     if (c->verified.reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_verified.reserved is not 0");
     if (rows && !p->seed) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.seed is NULL");
     if (rows && !p->position) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.position is NULL");
@@ -156,14 +164,14 @@ static raffle_status check_extras(const verify_call *c, raffle_error *error) {
     const call draft = raffle_draft_call(c);
     raffle_status status = RAFFLE_OK;
     for (int64_t r = 0; c->target.params.extra && !status && r < c->drafts.requests; ++r)
-        status = raffle_check_extra(&c->target, r, slot_of(&c->target.params, r), error);
+        status = raffle_check_extra(&c->target, r, slot_of(&c->target.params, r), "request", error);
     for (int64_t r = 0; draft.params.extra && !status && r < c->drafts.requests; ++r) {
         const int64_t slot = slot_of(&draft.params, r);
         raffle_error own = raffle_error_init();
-        status = raffle_check_extra(&draft, r, slot, &own);
+        status = raffle_check_extra(&draft, r, slot, "request", &own);
         if (status) return raffle_fail(error, status, r, "drafts.params: %s", own.text);
         if (extra_of(&draft.params, slot)->xtc_probability > 0.0f)
-            return raffle_fail(error, RAFFLE_E_UNSUPPORTED, r, "drafts.params: xtc_probability of row %lld is set: XTC has no fixed law",
+            return raffle_fail(error, RAFFLE_E_UNSUPPORTED, r, "drafts.params: xtc_probability of request %lld is set: XTC has no fixed law",
                                (long long)r);
     }
     return status;
@@ -175,7 +183,7 @@ raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *c,
     for (int64_t r = 0; d->first && r <= d->requests; ++r) {
         const int64_t least = r == d->requests ? c->draft_rows : r ? d->first[r - 1] : 0, most = r ? c->draft_rows : 0;
         if (d->first[r] < least || d->first[r] > most)
-            return raffle_fail(error, RAFFLE_E_ARGUMENT, r, "drafts.first[%lld] is %d: must be %lld to %lld", (long long)r,
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, r < d->requests ? r : r - 1, "drafts.first[%lld] is %d: must be %lld to %lld", (long long)r,
                                d->first[r], (long long)least, (long long)most);
     }
     for (int64_t r = 0; r < d->requests; ++r) {

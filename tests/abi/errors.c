@@ -373,6 +373,13 @@ TEST(probabilities_have_no_temperature) {
     raffle_plan_desc desc = desc_good();
     raffle_plan *plan = NULL, *shared = f.plan;
     desc.input = RAFFLE_PROBS;
+    for (int report = 0; report < 2; ++report) {
+        raffle_error error = raffle_error_init();
+        desc.flags = report ? RAFFLE_PLAN_REPORT : RAFFLE_PLAN_EXTRA;
+        CHECK_STATUS(raffle_plan_create(&desc, &plan, &error), RAFFLE_E_UNSUPPORTED);
+        CHECK(strstr(error.text, report ? "RAFFLE_PLAN_REPORT" : "RAFFLE_PLAN_EXTRA") && strstr(error.text, "input"), "%s", error.text);
+    }
+    desc.flags = 0;
     CHECK_STATUS(raffle_plan_create(&desc, &plan, NULL), RAFFLE_OK);
     f.plan = plan;
     refused(RAFFLE_E_ARGUMENT, -1, "temperature");

@@ -124,6 +124,8 @@ TEST(lists) {
     f.extra[1].banned_count = 1;
     refused(RAFFLE_E_ARGUMENT, 1, "banned of row 1 is NULL");
     ROW_REFUSED(banned_count, -1);
+    f.extra[1].bias_count = -1;
+    refused(RAFFLE_E_ARGUMENT, 1, "bias_count of row 1 is -1");
     ROW_REFUSED(allowed_count, VOCAB + 1);
     f.extra[1].bad_words_count = 1;
     refused(RAFFLE_E_ARGUMENT, 1, "bad_words of row 1 is NULL");
@@ -178,7 +180,11 @@ TEST(calls) {
     other = f.state;
     other.slots = ROWS - 1;
     f.params.state = &other;
-    refused(RAFFLE_E_ARGUMENT, -1, "slots");
+    refused(RAFFLE_E_ARGUMENT, -1, "params.slots");
+    other = f.state;
+    other.device = 3;
+    f.params.state = &other;
+    refused(RAFFLE_E_ARGUMENT, -1, "state.device is 3: must be 0 for the CPU");
     other = f.state;
     other.memory = (char *)f.state.memory + 4;
     f.params.state = &other;
@@ -423,6 +429,7 @@ TEST(ids_sort) {
     const float wanted_value[] = {4, 5, 6, 3};
     CHECK(!memcmp(list, wanted, sizeof wanted) && !memcmp(value, wanted_value, sizeof wanted_value), "not sorted, or not the last");
     CHECK_EQ(raffle_ids_sort(NULL, NULL, 0), 0);
+    CHECK_EQ(raffle_ids_sort(NULL, NULL, 5), 0);
 }
 
 int main(void) {

@@ -180,19 +180,20 @@ TEST(shape) {
     f.drafts.each = -1, refused(RAFFLE_E_ARGUMENT, -1, "each");
     f.drafts.each = 2, refused(RAFFLE_E_ARGUMENT, -1, "each"); /* and first */
     f.drafts.first = NULL, f.drafts.each = 2, refused(RAFFLE_E_ARGUMENT, -1, "logits.rows");
-    f.drafts.first = NULL, f.drafts.each = INT64_MAX, refused(RAFFLE_E_ARGUMENT, -1, "logits.rows");
+    f.drafts.first = NULL, f.drafts.each = INT64_MAX, refused(RAFFLE_E_ARGUMENT, -1, "drafts.each is 9223372036854775807: too large for 3 requests");
+    f.drafts.first = NULL, f.drafts.each = INT64_MAX / 2 + 1, refused(RAFFLE_E_ARGUMENT, -1, "drafts.each"); /* 3 times that wraps */
     f.first[0] = 1, refused(RAFFLE_E_ARGUMENT, 0, "first[0]");
     f.first[1] = 6, refused(RAFFLE_E_ARGUMENT, 1, "first[1]");
     f.first[2] = 1, refused(RAFFLE_E_ARGUMENT, 2, "first[2]");
-    f.first[3] = 4, refused(RAFFLE_E_ARGUMENT, 3, "first[3]");
+    f.first[3] = 4, refused(RAFFLE_E_ARGUMENT, 2, "first[3]"); /* where the last request ends */
     f.first[1] = INT32_MIN, refused(RAFFLE_E_ARGUMENT, 1, "first[1]");
     with_logits(), f.draft_logits.rows = 4, refused(RAFFLE_E_ARGUMENT, -1, "drafts.logits.rows");
     f.drafts.probabilities = &f.probabilities, f.probabilities.rows = 6, refused(RAFFLE_E_ARGUMENT, -1, "drafts.probabilities.rows");
     f.drafts.probabilities = &f.probabilities, f.probabilities.row_stride = INT64_MAX, refused(RAFFLE_E_ARGUMENT, -1, "row_stride");
     f.logits.row_stride = INT64_MIN, refused(RAFFLE_E_ARGUMENT, -1, "row_stride");
     int32_t index[ROWS] = {0};
-    f.logits.row_index = index, refused(RAFFLE_E_UNSUPPORTED, -1, "row_index");
-    with_logits(), f.draft_logits.row_index = index, refused(RAFFLE_E_UNSUPPORTED, -1, "row_index");
+    f.logits.row_index = index, refused(RAFFLE_E_UNSUPPORTED, -1, "logits.row_index is set");
+    with_logits(), f.draft_logits.row_index = index, refused(RAFFLE_E_UNSUPPORTED, -1, "drafts.logits.row_index is set");
     f.params.slots = 2, f.params.slot = NULL, refused(RAFFLE_E_ARGUMENT, -1, "slots");
     f.launch.part = 3, f.launch.parts = 3, refused(RAFFLE_E_ARGUMENT, -1, "part");
     f.launch.workspace_bytes -= 1, refused(RAFFLE_E_WORKSPACE, -1, "workspace_bytes");
@@ -228,7 +229,7 @@ TEST(combinations) {
     with_logits(), f.drafts.parent = f.parent, refused(RAFFLE_E_UNSUPPORTED, -1, "parent");
     f.drafts.probabilities = &f.probabilities, f.drafts.parent = f.parent, refused(RAFFLE_E_UNSUPPORTED, -1, "parent");
     f.drafts.parent = f.parent, f.drafts.method = RAFFLE_BLOCK, refused(RAFFLE_E_UNSUPPORTED, -1, "parent");
-    with_logits(), f.drafts.method = RAFFLE_MATCH, refused(RAFFLE_E_UNSUPPORTED, -1, "logits");
+    with_logits(), f.drafts.method = RAFFLE_MATCH, refused(RAFFLE_E_UNSUPPORTED, -1, "drafts.logits is set: RAFFLE_MATCH");
     f.drafts.probabilities = &f.probabilities, f.drafts.method = RAFFLE_SYNTHETIC, refused(RAFFLE_E_UNSUPPORTED, -1, "probabilities");
     with_logits(), f.drafts.threshold_single = 0.5f, refused(RAFFLE_E_UNSUPPORTED, -1, "threshold_single");
     f.drafts.method = RAFFLE_BLOCK, f.drafts.threshold_sum = 0.5f, refused(RAFFLE_E_UNSUPPORTED, -1, "threshold_sum");
@@ -242,8 +243,8 @@ TEST(combinations) {
     f.params.draft_step = 1, refused(RAFFLE_E_ARGUMENT, -1, "draft_step");
     f.params.seed_offset = 1, refused(RAFFLE_E_ARGUMENT, -1, "seed_offset or position_offset");
     f.params.position_offset = 1, refused(RAFFLE_E_ARGUMENT, -1, "seed_offset or position_offset");
-    with_logits(), f.draft_params.position_offset = 1, refused(RAFFLE_E_ARGUMENT, -1, "seed_offset or position_offset");
-    with_logits(), f.draft_params.draft_step = 1, refused(RAFFLE_E_ARGUMENT, -1, "draft_step");
+    with_logits(), f.draft_params.position_offset = 1, refused(RAFFLE_E_ARGUMENT, -1, "drafts.params: seed_offset or position_offset");
+    with_logits(), f.draft_params.draft_step = 1, refused(RAFFLE_E_ARGUMENT, -1, "drafts.params.draft_step");
     f.params.flags = 1u << 30, refused(RAFFLE_E_ARGUMENT, -1, "params.flags");
     with_logits(), f.draft_params.flags = 1u << 30, refused(RAFFLE_E_ARGUMENT, -1, "drafts.params.flags");
 }
@@ -303,13 +304,13 @@ TEST(extras_and_reports) {
     with_extras(&state), accepted("extras and a report");
     with_extras(&state), f.verified.size = offsetof(raffle_verified, report), accepted("a caller of the first release");
     with_extras(&state), f.params.extra_bytes = 8, refused(RAFFLE_E_STRUCT, -1, "extra_bytes");
-    with_extras(&state), f.draft_params.extra_bytes = 8, refused(RAFFLE_E_STRUCT, -1, "extra_bytes");
+    with_extras(&state), f.draft_params.extra_bytes = 8, refused(RAFFLE_E_STRUCT, -1, "drafts: params.extra_bytes");
     with_extras(&state), report.point = 3, refused(RAFFLE_E_ARGUMENT, -1, "report.point");
-    with_extras(&state), extra[1].repetition = -1.0f, refused(RAFFLE_E_ARGUMENT, 1, "repetition of row 1");
-    with_extras(&state), draft_extra[2].frequency = NAN, refused(RAFFLE_E_ARGUMENT, 2, "drafts.params: frequency of row 2");
-    with_extras(&state), f.params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "repetition of row 0 needs a history");
-    with_extras(&state), f.draft_params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "drafts.params: frequency of row 0 needs a history");
-    with_extras(&state), draft_extra[1].xtc_probability = 0.5f, refused(RAFFLE_E_UNSUPPORTED, 1, "drafts.params: xtc_probability");
+    with_extras(&state), extra[1].repetition = -1.0f, refused(RAFFLE_E_ARGUMENT, 1, "repetition of request 1");
+    with_extras(&state), draft_extra[2].frequency = NAN, refused(RAFFLE_E_ARGUMENT, 2, "drafts.params: frequency of request 2");
+    with_extras(&state), f.params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "repetition of request 0 needs a history");
+    with_extras(&state), f.draft_params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "drafts.params: frequency of request 0 needs a history");
+    with_extras(&state), draft_extra[1].xtc_probability = 0.5f, refused(RAFFLE_E_UNSUPPORTED, 1, "drafts.params: xtc_probability of request 1");
     with_extras(&state), extra[1].xtc_probability = 0.5f, accepted("XTC of the target");
     f.params.state = &state, f.drafts.requests = 1, f.drafts.first = NULL, f.drafts.each = 257, f.logits.rows = 258;
     refused(RAFFLE_E_ARGUMENT, 0, "257 drafts");
