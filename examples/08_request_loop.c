@@ -13,11 +13,8 @@ static void model(const int32_t *last, float *logits) {
             logits[row * VOCAB + t] = t == last[row] ? 4.0f : t == (last[row] + 1) % VOCAB ? 4.5f : 0.1f * (float)(t % 5);
 }
 
-static void *take(size_t bytes) { return aligned_alloc(RAFFLE_WORKSPACE_ALIGN, bytes); }
-
 int main(void) {
     raffle_error error = raffle_error_init();
-
     /* The plan, and a pool for what the requests say: both memories are yours. */
     raffle_plan_desc desc = raffle_plan_desc_init();
     raffle_plan *plan;
@@ -29,7 +26,7 @@ int main(void) {
     state.slots = ROWS;
     state.history_max = 64;
     state.vocab = VOCAB;
-    state.memory = take(raffle_state_bytes(&state));
+    state.memory = aligned_alloc(RAFFLE_WORKSPACE_ALIGN, raffle_state_bytes(&state));
     if (raffle_state_clear(&state, NULL, &error)) return puts(error.text), 1;
 
     /* Prompts. */
@@ -43,17 +40,10 @@ int main(void) {
     /* What each asks for. The first fears repetition; the second prefers token 12 and must say 6 tokens before END. */
     static const int32_t end[] = {END}, liked[] = {12};
     static const float much[] = {2.5f};
-    raffle_extra extra[ROWS] = {{0}};
-    extra[0].repetition = 1.3f;
-    extra[0].frequency = 0.8f;
-    extra[0].no_repeat_ngram = 3;
-    extra[1].bias_id = liked;
-    extra[1].bias = much;
-    extra[1].bias_count = 1;
-    extra[1].stop = end;
-    extra[1].stop_count = 1;
-    extra[1].min_tokens = 6;
-
+    const raffle_extra extra[ROWS] = {
+        {.repetition = 1.3f, .frequency = 0.8f, .no_repeat_ngram = 3},
+        {.bias_id = liked, .bias = much, .bias_count = 1, .stop = end, .stop_count = 1, .min_tokens = 6},
+    };
     const float temperature[ROWS] = {0.9f, 0.7f}, top_p[ROWS] = {0.95f, 0.9f};
     const uint64_t seed[ROWS] = {1, 2};
     uint64_t position[ROWS] = {0, 0};
@@ -77,22 +67,21 @@ int main(void) {
     raffle_result result = raffle_result_init();
     result.token = token;
     result.report = &report;
+    result.advance = position; /* each draw moves its request on */
     raffle_launch launch = raffle_launch_init();
     launch.workspace_bytes = raffle_plan_workspace(plan);
-    launch.workspace = take(launch.workspace_bytes);
+    launch.workspace = aligned_alloc(RAFFLE_WORKSPACE_ALIGN, launch.workspace_bytes);
 
-    raffle_tokens said = raffle_tokens_init(); /* what was drawn goes back as it is */
-    said.rows = ROWS;
-    said.token = token;
+    tokens.token = token; /* what was drawn goes back as it is */
+    tokens.stride = 1;
     for (int step = 0; step < STEPS; ++step) {
         model(last, logits_data);
         if (raffle_sample(plan, &logits, &params, &result, &launch, &error)) return puts(error.text), 1;
-        if (raffle_state_accept(&state, &said, &error)) return puts(error.text), 1;
+        if (raffle_state_accept(&state, &tokens, &error)) return puts(error.text), 1;
         for (int row = 0; row < ROWS; ++row) {
             printf("%stoken %2d (%.3f)%s", row ? "    " : "", token[row], (double)chosen[row], row ? "\n" : "");
             if (row == 1 && step < 6 && token[row] == END) return puts("ended too early"), 1;
             last[row] = token[row];
-            position[row]++;
         }
     }
 

@@ -1,6 +1,14 @@
-# cmake -D PROGRAM=file -D NAME=name -P run.cmake: runs an example and counts it the way tests/run.py wants it.
+# cmake -D PROGRAM=file -D SOURCE=file -D NAME=name -P run.cmake: runs an example and counts it the way tests/run.py wants it. It also
+# has to be short.
 execute_process(COMMAND ${PROGRAM} RESULT_VARIABLE status OUTPUT_VARIABLE said ERROR_VARIABLE said)
 message("${said}")
+file(READ ${SOURCE} text)
+string(REGEX MATCHALL "\n" ends "${text}")
+list(LENGTH ends lines)
+if(lines GREATER 99)
+  message("${SOURCE} has ${lines} lines: an example has fewer than 100")
+  set(status 1)
+endif()
 if(NOT status EQUAL 0)
   message("${NAME}: 0 passed, 1 failed")
   message(FATAL_ERROR "${NAME} ended with ${status}")
