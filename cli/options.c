@@ -209,11 +209,12 @@ int options_given(const options *o, const char *name) {
     return 0;
 }
 
-/* The first option that --probs rules out, or NULL: there is no temperature, nothing is edited or told of weights. */
+/* The first option that --probs rules out, or NULL: weights have no temperature, no edits and no log-probabilities. */
 static const char *logits_option(const options *o) {
+    static const char *const others[] = {"temperature", "logprobs", "point"};
     for (int i = 0; i < o->given_count; ++i) {
         const char *const name = o->given[i].name;
-        if (o->given[i].request || strcmp(name, "temperature") == 0 || strcmp(name, "logprobs") == 0 || strcmp(name, "point") == 0) return name;
+        if (o->given[i].request || place_of(name, strlen(name), others, 3) >= 0) return name;
         if (strcmp(name, "flags") == 0 && o->request.extra.flags) return "flags repetition-output or count-prompt";
     }
     return NULL;

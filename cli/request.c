@@ -25,7 +25,9 @@ static exit_code ids_check(const options *o, int64_t vocab) {
     for (int i = 0; i < LISTS; ++i)
         for (int32_t n = 0; n < o->lists[i].count; ++n)
             if (o->lists[i].id[n] >= vocab)
-                return complain("--%s has token %d: the file has 0 to %lld", names[i], (int)o->lists[i].id[n], (long long)vocab - 1), EXIT_USAGE;
+                return complain("--%s has token %d: the file has 0 to %lld", names[i], (int)o->lists[i].id[n],
+                                (long long)vocab - 1),
+                       EXIT_USAGE;
     return EXIT_FINE;
 }
 

@@ -366,7 +366,7 @@ typedef struct raffle_extra {
     float typical_p;       /* keeps the most typical tokens up to this mass; <= 0 or >= 1: off */
     float xtc_probability; /* with this chance, of the tokens with xtc_threshold or more, only the least likely stays */
     float xtc_threshold;   /* above 0.5: off; 0: 0.1; below 0: every token has it */
-    int32_t keep_least;    /* no filter leaves fewer tokens than this (min_tokens_to_keep); 0: 1 */
+    int32_t keep_least;    /* no filter leaves fewer tokens than this (min_tokens_to_keep); 0: 1. top_k 1 and top_p <= 0: greedy anyway */
 
     /* lists, in the memory where the backend computes */
     int32_t bias_count, banned_count, allowed_count, stop_count, breaker_count;

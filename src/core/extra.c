@@ -12,7 +12,8 @@ typedef struct row_check {
 #define REFUSE(k, ...) raffle_fail((k)->error, RAFFLE_E_ARGUMENT, (k)->row, __VA_ARGS__)
 
 /* The count of a list, by its name, and whether the list is there. `most`: entries it may have. */
-static raffle_status check_count(const row_check *k, const char *name, const char *count_name, const void *list, int32_t count, int64_t most) {
+static raffle_status check_count(const row_check *k, const char *name, const char *count_name, const void *list, int32_t count,
+                                 int64_t most) {
     long long row = (long long)k->row;
     if (extra_count_good(list, count, most)) return RAFFLE_OK;
     if (count < 0 || count > most)
@@ -56,7 +57,8 @@ static raffle_status check_lists(const row_check *k, const raffle_extra *e) {
 #undef CHECK_LIST
     if (!status) status = check_bad_words(k, e);
     if (status) return status;
-    if (e->bias_count && !e->bias) return REFUSE(k, "bias of %s %lld is NULL, but its count is %d", k->what, (long long)k->row, e->bias_count);
+    if (e->bias_count && !e->bias)
+        return REFUSE(k, "bias of %s %lld is NULL, but its count is %d", k->what, (long long)k->row, e->bias_count);
     for (int32_t i = 0; i < e->bias_count; ++i)
         if (!extra_bias_good(e->bias[i]))
             return REFUSE(k, "bias[%d] of %s %lld is %g: must be finite or -inf", i, k->what, (long long)k->row, (double)e->bias[i]);

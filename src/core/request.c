@@ -88,7 +88,8 @@ static const name *name_find(const char *text, int dialect) {
 static raffle_status request_take(raffle_request *to, const raffle_request *from, raffle_error *error) {
     if (!from) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "raffle_request is NULL");
     if (from->size != sizeof *to)
-        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_request.size is %u: make the struct with raffle_request_start()", from->size);
+        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_request.size is %u: make the struct with raffle_request_start()",
+                           from->size);
     memcpy(to, from, sizeof *to);
     if (to->dialect < RAFFLE_DIALECT_VLLM || to->dialect > RAFFLE_DIALECT_LLAMA_CPP)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "dialect is %d: not a raffle_dialect", to->dialect);
@@ -113,7 +114,8 @@ static raffle_status window_set(raffle_request *r, const name *n, int32_t count,
     const int dry = n->at == AT(extra.dry_range);
     int32_t *window = dry ? &e->dry_range : &e->penalty_window;
     if (count && *window == WINDOW_OFF)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %d: it was 0, and the penalties are gone: start the request again", n->name, count);
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %d: it was 0, and the penalties are gone: start the request again",
+                           n->name, count);
     *window = !count ? WINDOW_OFF : count < 0 || count > RAFFLE_HISTORY_MAX ? 0 : count;
     if (!count && dry) e->dry_multiplier = 0.0f;
     if (!count && !dry) e->repetition = e->frequency = e->presence = 0.0f;
@@ -139,7 +141,8 @@ raffle_status raffle_request_set(raffle_request *request, const char *text, doub
     if (!seed && !(value >= n->low && value <= n->high))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %.10g: must be %.10g to %.10g", n->name, value, n->low, n->high);
     if (seed && !(value >= -9007199254740992.0 && value <= 9007199254740992.0))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "seed is %g: must be -2^53 to 2^53 here; raffle_request.seed takes 64 bits", value);
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "seed is %g: must be -2^53 to 2^53 here; raffle_request.seed takes 64 bits",
+                           value);
     if (whole && value != (double)(int64_t)value)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %g: must be a whole number", n->name, value);
     char *field = (char *)request + n->at;

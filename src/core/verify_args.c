@@ -135,7 +135,8 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
     if (status) return status;
     const raffle_params *q = &c->draft_params;
     if (p->draft_step || q->draft_step)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%sparams.draft_step is set: raffle_verify draws no drafts", p->draft_step ? "" : "drafts.");
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%sparams.draft_step is set: raffle_verify draws no drafts",
+                           p->draft_step ? "" : "drafts.");
     const int offset = p->seed_offset || p->position_offset;
     if (offset || q->seed_offset || q->position_offset)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%sparams: seed_offset or position_offset is set: raffle_verify takes none",
@@ -171,7 +172,8 @@ static raffle_status check_extras(const verify_call *c, raffle_error *error) {
         status = raffle_check_extra(&draft, r, slot, "request", &own);
         if (status) return raffle_fail(error, status, r, "drafts.params: %s", own.text);
         if (extra_of(&draft.params, slot)->xtc_probability > 0.0f)
-            return raffle_fail(error, RAFFLE_E_UNSUPPORTED, r, "drafts.params: xtc_probability of request %lld is set: XTC has no fixed law",
+            return raffle_fail(error, RAFFLE_E_UNSUPPORTED, r,
+                               "drafts.params: xtc_probability of request %lld is set: XTC has no fixed law",
                                (long long)r);
     }
     return status;
@@ -183,8 +185,8 @@ raffle_status raffle_check_drafts(const raffle_plan *plan, const verify_call *c,
     for (int64_t r = 0; d->first && r <= d->requests; ++r) {
         const int64_t least = r == d->requests ? c->draft_rows : r ? d->first[r - 1] : 0, most = r ? c->draft_rows : 0;
         if (d->first[r] < least || d->first[r] > most)
-            return raffle_fail(error, RAFFLE_E_ARGUMENT, r < d->requests ? r : r - 1, "drafts.first[%lld] is %d: must be %lld to %lld", (long long)r,
-                               d->first[r], (long long)least, (long long)most);
+            return raffle_fail(error, RAFFLE_E_ARGUMENT, r < d->requests ? r : r - 1, "drafts.first[%lld] is %d: must be %lld to %lld",
+                               (long long)r, d->first[r], (long long)least, (long long)most);
     }
     for (int64_t r = 0; r < d->requests; ++r) {
         const int64_t first = draft_first(d, r), count = draft_first(d, r + 1) - first;

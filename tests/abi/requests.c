@@ -53,7 +53,8 @@ TEST(names) {
 
 /* llama.cpp: 0 switches off what looks at the last n tokens, -1 is all of them. Elsewhere the window is raffle's own. */
 TEST(windows) {
-    static const char *const windows[] = {"repeat_last_n", "penalty_last_n"}, *const penalties[] = {"repeat_penalty", "frequency_penalty", "presence_penalty"};
+    static const char *const windows[] = {"repeat_last_n", "penalty_last_n"};
+    static const char *const penalties[] = {"repeat_penalty", "frequency_penalty", "presence_penalty"};
     const raffle_dialect llama = RAFFLE_DIALECT_LLAMA_CPP;
     for (int w = 0; w < 2; ++w) {
         CHECK(with(llama, windows[w], 7).extra.penalty_window == 7, "%s 7", windows[w]);

@@ -180,7 +180,8 @@ TEST(shape) {
     f.drafts.each = -1, refused(RAFFLE_E_ARGUMENT, -1, "each");
     f.drafts.each = 2, refused(RAFFLE_E_ARGUMENT, -1, "each"); /* and first */
     f.drafts.first = NULL, f.drafts.each = 2, refused(RAFFLE_E_ARGUMENT, -1, "logits.rows");
-    f.drafts.first = NULL, f.drafts.each = INT64_MAX, refused(RAFFLE_E_ARGUMENT, -1, "drafts.each is 9223372036854775807: too large for 3 requests");
+    f.drafts.first = NULL, f.drafts.each = INT64_MAX;
+    refused(RAFFLE_E_ARGUMENT, -1, "drafts.each is 9223372036854775807: too large for 3 requests");
     f.drafts.first = NULL, f.drafts.each = INT64_MAX / 2 + 1, refused(RAFFLE_E_ARGUMENT, -1, "drafts.each"); /* 3 times that wraps */
     f.first[0] = 1, refused(RAFFLE_E_ARGUMENT, 0, "first[0]");
     f.first[1] = 6, refused(RAFFLE_E_ARGUMENT, 1, "first[1]");
@@ -309,8 +310,10 @@ TEST(extras_and_reports) {
     with_extras(&state), extra[1].repetition = -1.0f, refused(RAFFLE_E_ARGUMENT, 1, "repetition of request 1");
     with_extras(&state), draft_extra[2].frequency = NAN, refused(RAFFLE_E_ARGUMENT, 2, "drafts.params: frequency of request 2");
     with_extras(&state), f.params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "repetition of request 0 needs a history");
-    with_extras(&state), f.draft_params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "drafts.params: frequency of request 0 needs a history");
-    with_extras(&state), draft_extra[1].xtc_probability = 0.5f, refused(RAFFLE_E_UNSUPPORTED, 1, "drafts.params: xtc_probability of request 1");
+    with_extras(&state), f.draft_params.state = NULL;
+    refused(RAFFLE_E_ARGUMENT, 0, "drafts.params: frequency of request 0 needs a history");
+    with_extras(&state), draft_extra[1].xtc_probability = 0.5f;
+    refused(RAFFLE_E_UNSUPPORTED, 1, "drafts.params: xtc_probability of request 1");
     with_extras(&state), extra[1].xtc_probability = 0.5f, accepted("XTC of the target");
     f.params.state = &state, f.drafts.requests = 1, f.drafts.first = NULL, f.drafts.each = 257, f.logits.rows = 258;
     refused(RAFFLE_E_ARGUMENT, 0, "257 drafts");

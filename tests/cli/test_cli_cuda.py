@@ -140,7 +140,8 @@ def test_bench():
 
 about = Run("info", "--json").json()
 name = about["gpu"] if about["cuda"] else about["cuda_why"]
-check(bool(about["gpu"]) == about["cuda"] and f"cuda     {name}\n" in Run("info").out, "info names the GPU, or says why there is none", str(about))
+check(bool(about["gpu"]) == about["cuda"] and f"cuda     {name}\n" in Run("info").out, "info names the GPU, or says why there is none",
+      str(about))
 test_refusals("" if about["cuda"] else about["cuda_why"])
 if about["cuda"]:
     for test in [test_sample, test_requests, test_softmax, test_explain, test_selftest, test_bench]:

@@ -246,7 +246,8 @@ def test_filters():
     check(kept_by(path, "--top-n-sigma", 1) == {0, 1, 2}, "--top-n-sigma")
     xtc = ["--xtc-probability", 1, "--xtc-threshold", 0.12]
     check(kept_by(path, *xtc) == {2, 3, 4, 5, 6, 7}, "XTC leaves the last of the likely")
-    check(kept_by(path, "--xtc-probability", 1) == kept_by(path, "--xtc-probability", 1, "--xtc-threshold", 0.1), "a threshold that is not given is 0.1")
+    check(kept_by(path, "--xtc-probability", 1) == kept_by(path, "--xtc-probability", 1, "--xtc-threshold", 0.1),
+          "a threshold that is not given is 0.1")
     check(kept_by(path, "--xtc-probability", 1, "--xtc-threshold", 0) == {7}, "a threshold of 0 is 0: every token has it")
     seen = {frozenset(kept_by(path, "--xtc-probability", 0.5, "--xtc-threshold", 0.12, "--seed", seed)) for seed in range(12)}
     check(seen == {frozenset(range(8)), frozenset({2, 3, 4, 5, 6, 7})}, "by chance of the seed")
@@ -274,10 +275,13 @@ def test_wrong_requests():
             ("--bad-words", "1+", "--bad-words"), ("--bad-words", "+1", "--bad-words"), ("--bad-words", "1+ 2", "--bad-words"),
             ("--stop", "one", "--stop"), ("--prompt", "8", "--prompt has token 8"), ("--prompt", "@" + str(folder / "no"), "No such file"),
             ("--repetition-penalty", 0, "--repetition-penalty is"), ("--repetition-penalty", "x", "--repetition-penalty"),
-            ("--repetition-penalty", 1.2, "--repetition-penalty looks at the history: --prompt"), ("--presence-penalty", 3, "--presence-penalty is"),
+            ("--repetition-penalty", 1.2, "--repetition-penalty looks at the history: --prompt"),
+            ("--presence-penalty", 3, "--presence-penalty is"),
             ("--frequency-penalty", "nan", "--frequency-penalty is"), ("--min-tokens", 1.5, "--min-tokens is"),
-            ("--min-tokens", 1, "--stop"), ("--bad-words", "1+2", "--prompt"), ("--typical-p", 1.5, "--typical-p is"), ("--epsilon-cutoff", -1, "--epsilon-cutoff is"),
-            ("--dry-base", 0.5, "--dry-base is"), ("--xtc-probability", 2, "--xtc-probability is"), ("--penalty-window", -1, "--penalty-window"),
+            ("--min-tokens", 1, "--stop"), ("--bad-words", "1+2", "--prompt"), ("--typical-p", 1.5, "--typical-p is"),
+            ("--epsilon-cutoff", -1, "--epsilon-cutoff is"),
+            ("--dry-base", 0.5, "--dry-base is"), ("--xtc-probability", 2, "--xtc-probability is"),
+            ("--penalty-window", -1, "--penalty-window"),
             ("--penalty-window", 1.5, "--penalty-window"), ("--min-tokens-to-keep", -1, "--min-tokens-to-keep is")]:
         for command in [["sample"], ["explain"], ["softmax", "--out", OUT]]:
             refused(f"{command[0]} {option} {value!r}", Run(*command, path, option, value), part)
@@ -290,6 +294,7 @@ def test_wrong_requests():
          Run("sample", path, "--banned", "0", "--banned", "1", "--temperature", 0).out == "0\n")
 
 
-for test in [test_softmax, test_softmax_files, test_softmax_places, test_probs, test_logprobs, test_edits, test_filters, test_wrong_requests]:
+for test in [test_softmax, test_softmax_files, test_softmax_places, test_probs, test_logprobs, test_edits, test_filters,
+             test_wrong_requests]:
     test()
 tally.finish()
