@@ -139,7 +139,8 @@ raffle_status raffle_request_set(raffle_request *request, const char *text, doub
                            RAFFLE_TOP_MAX);
     const int whole = n->kind != REAL, seed = n->kind == SEED;
     if (!seed && !(value >= n->low && value <= n->high))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %.10g: must be %.10g to %.10g", n->name, value, n->low, n->high);
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, whole ? "%s is %.10g: must be %.10g to %.10g" : "%s is %g: must be %g to %g",
+                           n->name, value, n->low, n->high);
     if (seed && !(value >= -9007199254740992.0 && value <= 9007199254740992.0))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "seed is %g: must be -2^53 to 2^53 here; raffle_request.seed takes 64 bits",
                            value);

@@ -124,6 +124,16 @@ TEST(refusals) {
     refused(RAFFLE_DIALECT_LLAMA_CPP, "dynatemp_range", 0.5, RAFFLE_E_UNSUPPORTED);
 }
 
+/* Limits in the sentence are those that hold. */
+TEST(limits) {
+    raffle_request r = start(RAFFLE_DIALECT_VLLM);
+    raffle_error error = raffle_error_init();
+    CHECK_STATUS(raffle_request_set(&r, "top_k", 3e9, &error), RAFFLE_E_ARGUMENT);
+    CHECK(!strcmp(error.text, "top_k is 3000000000: must be -1 to 2147483647"), "%s", error.text);
+    CHECK_STATUS(raffle_request_set(&r, "repetition_penalty", 0, &error), RAFFLE_E_ARGUMENT);
+    CHECK(!strcmp(error.text, "repetition_penalty is 0: must be 1e-09 to 1e+09"), "%s", error.text);
+}
+
 static void check_refused(const raffle_request *r, const char *field) {
     raffle_error error = raffle_error_init();
     CHECK_STATUS(raffle_request_check(r, 100, &error), RAFFLE_E_ARGUMENT);
@@ -182,6 +192,7 @@ int main(void) {
     RUN(windows);
     RUN(threshold);
     RUN(refusals);
+    RUN(limits);
     RUN(together);
     return test_report("requests");
 }
