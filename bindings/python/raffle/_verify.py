@@ -18,7 +18,7 @@ class Verified(NamedTuple):
     tokens: Any  #: of the drafts' shape with one more per request: accepted drafts, then the recovered or bonus token
     accepted: Any  #: [requests] how many drafts stand
     last: Any  #: [requests] the recovered or bonus token
-    row_flags: Any  #: as tokens: flags of the row that each token came from
+    row_flags: Any  #: as tokens: flags of the row that each token came from, and raffle.ROW_DRAFT
     report: Optional[Report] = None  #: with logprobs: of each token, as tokens
 
 
