@@ -53,5 +53,5 @@ _os.register_at_fork(after_in_child=_reseed)  # or parent and child would draw a
 
 __all__ = ["sample", "prepare", "Sampler", "verify", "Verified", "softmax", "mask", "kept", "kept_list", "explain", "pack_mask",
            "cuda_available", "Candidate", "Explanation", "More", "Report", "TOP_P_JOINT", "FILTERS_FIRST", "MIN_P_LAST", "TOP_K_EXACT",
-           "EMPTY_IS_ZERO", "REPETITION_OUTPUT", "COUNT_PROMPT", "ROW_NAN", "ROW_INF", "ROW_EMPTY", "ROW_ARGUMENT", "ROW_STATE", "ROW_DRAFT",
-           "NO_TOKEN"]
+           "EMPTY_IS_ZERO", "REPETITION_OUTPUT", "COUNT_PROMPT", "ROW_NAN", "ROW_INF", "ROW_EMPTY", "ROW_ARGUMENT", "ROW_STATE",
+           "ROW_DRAFT", "NO_TOKEN"]

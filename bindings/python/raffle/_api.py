@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 
 from . import _core
 from ._arrays import dtype_code, kind_of, quick_spaces
-from ._more import Array, Floats, Integers, More, report_finish, report_make, requests_of
+from ._more import Array, Floats, Integers, More, flags_check, report_finish, report_make, requests_of
 
 if TYPE_CHECKING:
     from ._more import Unpack
@@ -125,6 +125,8 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     (array([[0, 1],
            [2, 3]], dtype=int32), array([-0.8904, -0.745 ], dtype=float32))
     """
+    if type(flags) is not int:
+        flags_check(flags)
     params = (temperature, top_k, top_p, min_p, seed, position)
     spaces = quick_spaces.get(type(logits))
     if (spaces is not None and not (more or return_flags or probs or flags) and threads == 1

@@ -66,6 +66,16 @@ REQUEST_FLAGS = 256 | 512  # those that only a request can have
 DIALECTS = {"vllm": 0, "openai": 1, "llama.cpp": 2}
 
 
+def flags_check(flags: Any) -> None:
+    """Raises where these cannot be flags of a batch. Which there are, the library knows."""
+    try:
+        whole = not isinstance(flags, bool) and index(flags) is not None
+    except TypeError:
+        whole = False
+    if not whole:
+        raise TypeError(f"flags is {flags!r}: must be an integer, as raffle.TOP_P_JOINT | raffle.TOP_K_EXACT")
+
+
 def plain(value: Any) -> Any:
     """Arrays as lists."""
     return value.tolist() if hasattr(value, "tolist") else value
@@ -138,6 +148,7 @@ def _texts(name: str, value: Any, rows: int, one_row: bool) -> List[List[int]]:
 
 def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, flags: int) -> Tuple[Any, int]:
     """(what rows ask for, as the extension takes it, or None; flags of the batch)."""
+    flags_check(flags)
     for name in more:
         if name not in More.__annotations__:
             raise TypeError(f"no such parameter: {name}")

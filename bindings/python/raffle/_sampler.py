@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from . import _core
 from ._api import _outputs, _result_shape
 from ._arrays import kind_of, quick_spaces
-from ._more import DIALECTS, HISTORY, Array, Integers, More, change, ids, plain, report_finish, report_make, words
+from ._more import DIALECTS, HISTORY, Array, Integers, More, change, flags_check, ids, plain, report_finish, report_make, words
 from ._verify import Verified
 from ._verify import run as run_verify
 
@@ -138,6 +138,7 @@ class Sampler:
             raise ValueError(f"slots is {slots}: must be at least 1")
         if vocab < 0 or history_max < 0 or (history_max and not vocab):
             raise ValueError(f"vocab is {vocab}, history_max {history_max}: histories need both, and no less than 1")
+        flags_check(flags)
         self.slots, self.flags, self.threads = slots, flags, threads
         kind = None if like is None else kind_of(like)
         if kind is not None:

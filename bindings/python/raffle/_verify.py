@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tup
 from . import _core
 from ._api import _on_gpu, _vocab
 from ._arrays import dtype_code, kind_of
-from ._more import REQUEST_FLAGS, Array, Floats, Integers, More, Report, report_make, requests_of
+from ._more import REQUEST_FLAGS, Array, Floats, Integers, More, Report, flags_check, report_make, requests_of
 
 if TYPE_CHECKING:
     from ._more import Unpack
@@ -36,7 +36,9 @@ def _draft_params(given: Optional[Dict[str, Any]], flags: int, draft_logits: Any
     said = dict(given or {})
     defaults = (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))
     params = tuple(said.pop(name, default) for name, default in defaults)
+    flags_check(flags)
     flags = said.pop("flags", flags & ~REQUEST_FLAGS)
+    flags_check(flags)
     if said:
         raise TypeError(f"no such draft parameter: {next(iter(said))}")
     if given is not None and draft_logits is None:

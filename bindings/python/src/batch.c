@@ -7,29 +7,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-int batch_number(PyObject *number) {
-    int overflow;
-    long value = PyLong_AsLongAndOverflow(number, &overflow);
-    if (overflow) value = overflow > 0 ? LONG_MAX : LONG_MIN;
-    return value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value;
+int batch_number(PyObject *number, const char *name) {
+    int overflow = 0;
+    long value = PyIndex_Check(number) ? PyLong_AsLongAndOverflow(number, &overflow) : 0;
+    if (!PyIndex_Check(number)) PyErr_Format(PyExc_TypeError, "%s is %R: must be an integer", name, number);
+    else if (overflow || value > INT_MAX || value < INT_MIN)
+        PyErr_Format(PyExc_ValueError, "%s is %R: must be -2147483648 to 2147483647", name, number);
+    return PyErr_Occurred() ? 0 : (int)value;
 }
 
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     PyObject **const objects[] = {&a->logits, &a->params, &a->requests, &a->index,    &a->slot,
                                   &a->allow,  &a->token,  &a->row_flags, &a->workspace};
     int *const numbers[] = {&a->flags, &a->dtype, &a->input, &a->threads};
+    static const char *const names[] = {"flags", "dtype", "probs", "threads"};
     enum { OBJECTS = sizeof objects / sizeof *objects, NUMBERS = sizeof numbers / sizeof *numbers };
     if (PyTuple_Size(arguments) != OBJECTS + NUMBERS + 1 + more) {
         PyErr_Format(PyExc_TypeError, "takes %zd arguments", (Py_ssize_t)(OBJECTS + NUMBERS + 1) + more);
         return -1;
     }
     for (int i = 0; i < OBJECTS; ++i) *objects[i] = PyTuple_GetItem(arguments, i);
-    for (int i = 0; i < NUMBERS; ++i) *numbers[i] = batch_number(PyTuple_GetItem(arguments, OBJECTS + i));
+    for (int i = 0; i < NUMBERS; ++i) {
+        *numbers[i] = batch_number(PyTuple_GetItem(arguments, OBJECTS + i), names[i]);
+        if (PyErr_Occurred()) return -1;
+    }
     a->stream = PyTuple_GetItem(arguments, OBJECTS + NUMBERS);
     a->entries = -1;
     a->draft_rows = 0;
     a->reports = 0;
-    return PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
 /* ---- logits --------------------------------------------------------------------------------------------------- */
@@ -143,7 +149,7 @@ static const struct {
     size_t field; /* of raffle_params */
 } known[PARAM_COUNT] = {
     [PARAM_TEMPERATURE] = {"temperature", PARAM_F32, 0, 1.0, offsetof(raffle_params, temperature)},
-    [PARAM_TOP_K] = {"top_k", PARAM_I32, 0, 0.0, offsetof(raffle_params, top_k)},
+    [PARAM_TOP_K] = {"top_k", PARAM_CLAMPED, 0, 0.0, offsetof(raffle_params, top_k)},
     [PARAM_TOP_P] = {"top_p", PARAM_F32, 0, 1.0, offsetof(raffle_params, top_p)},
     [PARAM_MIN_P] = {"min_p", PARAM_F32, 0, 0.0, offsetof(raffle_params, min_p)},
     [PARAM_SEED] = {"seed", PARAM_U64, 1, 0.0, offsetof(raffle_params, seed)},

@@ -87,7 +87,7 @@ PyObject *core_quick(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "O!OOOOOi", workspaces_type, &workspaces, &a.logits, &a.params, &a.requests, &token, &flags,
                           &c.after.what))
         return NULL;
-    a.flags = batch_number(flags);
+    a.flags = batch_number(flags, "flags");
     if (PyErr_Occurred()) return NULL;
     if (!PyTuple_Check(((workspaces_object *)workspaces)->quick) || PyTuple_Check(token) || !array_peek(a.logits, &seen) ||
         seen.ndim != 2 || !array_on_gpu(&seen) || (a.params != Py_None && !params_plain(a.params))) {
@@ -126,8 +126,8 @@ static int call_check(const batch *b, PyObject *call_arguments) {
     for (int i = 0; i < PARAM_COUNT && params != Py_None; ++i)
         if (b->param[i].made && !b->param[i].scalar && array_check(PyTuple_GetItem(params, i))) {
             PyErr_Format(PyExc_TypeError, "%s: a prepared call reads arrays in place, so this one must be contiguous and %s",
-                         b->param[i].name, b->param[i].type == PARAM_F32 ? "float32" : b->param[i].type == PARAM_I32 ? "int32"
-                                                                                                                  : "uint64");
+                         b->param[i].name, b->param[i].type == PARAM_F32 ? "float32" : b->param[i].type == PARAM_U64 ? "uint64"
+                                                                                                                  : "int32");
             return -1;
         }
     const struct {

@@ -41,6 +41,8 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(flags=64), ValueError, "params.flags has unknown bits: 0x40"),
     (dict(threads=0), ValueError, "threads is 0: must be 1 to 256"),
     (dict(threads=1000), ValueError, "threads is 1000"),
+    (dict(threads=1.5), TypeError, "threads is 1.5: must be an integer"),
+    (dict(threads=None), TypeError, "threads is None: must be an integer"),
     (dict(dtype="int8"), ValueError, "dtype is 'int8'"),
     (dict(dtype="bfloat16"), TypeError, "logits: dtype is float32"),
     (dict(allow=np.ones((3, 8))), TypeError, "allow has dtype float64"),
@@ -55,8 +57,8 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(out=np.zeros(3, ">i4")), TypeError, "out has elements of format '>i'"),
     (dict(out=np.zeros(3, np.int32)[::-1]), ValueError, "out must be contiguous"),
     (dict(out=(np.zeros(3, np.int32),)), ValueError, "out has 1 entries: must be an array, or"),
-    (dict(flags=2**70), ValueError, "params.flags has unknown bits"),
-    (dict(threads=2**70), ValueError, "threads is 2147483647"),
+    (dict(flags=2**70), ValueError, "flags is 1180591620717411303424: must be -2147483648 to 2147483647"),
+    (dict(threads=2**70), ValueError, "threads is 1180591620717411303424: must be -2147483648 to"),
     (dict(stream=2**64), ValueError, "stream is 18446744073709551616: must be a CUDA stream's address"),
     (dict(stream="a"), TypeError, "stream is 'a'"),
     (dict(presence_penalty={1: 2.0}), TypeError, "presence_penalty is {1: 2.0}: must be a number"),
@@ -234,7 +236,7 @@ ZERO_AXES = np.array(1.0, np.float32)
     (lambda: raffle.verify(ZERO_AXES, np.zeros((1, 1), int)), ValueError, "logits have 0 axes"),
     (lambda: raffle.pack_mask(np.array(True)), ValueError, "mask has 0 axes"),
     (lambda: raffle.kept_list(GOOD, "x"), TypeError, "room is 'x'"),
-    (lambda: raffle.explain(GOOD, row=2**70), ValueError, "row is 9223372036854775807: the batch has 3"),
+    (lambda: raffle.explain(GOOD, row=2**70), ValueError, "row is 1180591620717411303424: must be within 64 bits"),
     (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=1), TypeError, "draft_logits must be an array"),
     (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_probs="x"), TypeError, "draft_probs must be an array"),
     (lambda: raffle.verify(GOOD, np.zeros(2, int), first=[]), ValueError, "first must have an entry for each request, and one more"),
@@ -257,6 +259,61 @@ ZERO_AXES = np.array(1.0, np.float32)
 def test_of_every_function(call, error, sentence):
     with pytest.raises(error, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("flags", ["joint", None, "", ["joint"], 1.0, True, np.ones(3, int)])
+@pytest.mark.parametrize("call", [
+    lambda flags: raffle.sample(GOOD, seed=1, flags=flags),
+    lambda flags: raffle.sample(GOOD, seed=1, flags=flags, banned_token_ids=[1]),
+    lambda flags: raffle.prepare(GOOD, seed=1, flags=flags),
+    lambda flags: raffle.explain(GOOD, flags=flags),
+    lambda flags: raffle.softmax(GOOD, flags=flags),
+    lambda flags: raffle.mask(GOOD, flags=flags),
+    lambda flags: raffle.kept(GOOD, flags=flags),
+    lambda flags: raffle.kept_list(GOOD, 3, flags=flags),
+    lambda flags: raffle.verify(GOOD, np.zeros((1, 2), int), seed=1, flags=flags),
+    lambda flags: raffle.verify(GOOD, np.zeros((1, 2), int), seed=1, draft_logits=GOOD[:2], draft_params={"flags": flags}),
+    lambda flags: raffle.Sampler(3, flags=flags),
+])
+def test_flags_that_are_none(call, flags):
+    with pytest.raises(TypeError, match="flags is .*: must be an integer, as raffle.TOP_P_JOINT"):
+        call(flags)
+
+
+FAR = 2**40
+
+
+def set_prompt(tokens):
+    sampler = raffle.Sampler(1, vocab=8, history_max=8)
+    sampler.set_prompt(sampler.add(), tokens)
+
+
+@pytest.mark.parametrize("call, name", [
+    (lambda far: raffle.sample(GOOD, index=far), "index"),
+    (lambda far: raffle.sample(GOOD, slot=far, seed=[1, 2, 3]), "slot"),
+    (lambda far: raffle.sample(GOOD, banned_token_ids=far), "banned_token_ids"),
+    (lambda far: raffle.sample(GOOD, logit_bias={int(i): 1.0 for i in far}), "logit_bias"),
+    (lambda far: raffle.sample(GOOD, presence_penalty=1, output_token_ids=[far] * 3), "tokens"),
+    (lambda far: raffle.sample(GOOD, presence_penalty=1, prompt_token_ids=[far] * 3), "tokens"),
+    (lambda far: raffle.verify(GOOD, np.array([far])[:, :2], seed=1), "drafts"),
+    (lambda far: raffle.verify(GOOD, np.zeros(2, int), first=[0, 2, int(far[-1])], seed=1), "first"),
+    (lambda far: raffle.verify(GOOD, np.zeros((1, 2), int), parent=far[:2], seed=1), "parent"),
+    (set_prompt, "tokens"),
+])
+@pytest.mark.parametrize("far, number", [([0, FAR, FAR], FAR), (np.array([0, FAR, FAR]), FAR), ([0, 2**31, 2**31], 2**31),
+                                         ([0, -(2**70), -(2**70)], -(2**70)), (np.array([0, 2**64 - 1, 2**64 - 1], np.uint64), 2**64 - 1)])
+def test_ids_beyond_32_bits(call, name, far, number):
+    """The number that was given is in the sentence, and none that it was made."""
+    if name == "drafts" and number < -(2**63):
+        pytest.skip("no array has it")
+    with pytest.raises(ValueError, match=f"{name} is {number}: must be -2147483648 to 2147483647"):
+        call(far)
+
+
+def test_top_k_beyond_32_bits_is_off():
+    wanted = raffle.sample(GOOD, seed=1).tolist()
+    for top_k in (2**40, -(2**70), [2**70] * 3, np.full(3, 2**40), np.full(3, 2**64 - 1, np.uint64)):
+        assert raffle.sample(GOOD, seed=1, top_k=top_k).tolist() == wanted
 
 
 def test_numbers_of_numpy():
