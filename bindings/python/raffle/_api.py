@@ -172,7 +172,7 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     numbers are. What is prepared while a graph is captured runs in that graph alone. ``advance=True`` adds
     one to every row's position after each call. The call returns `out`, or with logprobs (out, a raffle.Report whose
     arrays each call writes anew). It belongs to one thread at a time, and on a GPU to one stream at a time; there it
-    can be captured in a graph.
+    can be captured in a graph, and takes a stream's address: ``call(stream)``. It takes no other argument.
 
     >>> import numpy, raffle
     >>> logits = numpy.zeros((2, 1000), numpy.float32)

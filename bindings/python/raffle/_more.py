@@ -199,6 +199,17 @@ class Report(NamedTuple):
 _MODES = {"raw_logprobs": 0, "tempered_logprobs": 1, "processed_logprobs": 2}
 
 
+def _rectangular(name: str, values: Any) -> None:
+    """Whether the rows of a list are of one length: packages of arrays say of others what only their authors understand."""
+    if not isinstance(values, (list, tuple)):
+        return
+    lengths = [len(row) if isinstance(row, (list, tuple)) or bool(getattr(row, "shape", None)) else None for row in values]
+    for length in lengths:
+        if length != lengths[0]:
+            one, other = ("no" if n is None else n for n in (lengths[0], length))
+            raise ValueError(f"{name} has rows of {one} and of {other} ids: must be [m] or [rows, m]")
+
+
 def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Optional[int], ids: Any, mode: str) -> Any:
     """(the extension's argument, the Report of the same arrays), or (None, None) where nothing is asked for."""
     if logprobs is None and ids is None:
@@ -220,6 +231,7 @@ def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Option
     given: Any = None
     looked_up: Tuple[Any, Any] = (None, None)
     if ids is not None:
+        _rectangular("logprob_token_ids", ids)
         given = kind.integers(logits, ids, shape)
         looked_up = (empty("float32", kind.shape(given)[-1]), empty("int32", kind.shape(given)[-1]))
     every = empty("float32", vocab) if count < 0 else None

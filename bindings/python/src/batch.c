@@ -47,8 +47,8 @@ int batch_dtype(const array_view *v, const char *name, int wanted) {
     if (array_is(v, DL_BFLOAT, 16) && wanted < 0) return RAFFLE_BF16;
     if (wanted == RAFFLE_F16 || wanted == RAFFLE_BF16)
         if (v->dtype.bits == 16 && v->dtype.code <= DL_UINT) return wanted; /* bits without a type of their own */
-    PyErr_Format(PyExc_TypeError, "%s: dtype is %s, must be float32, float16 or bfloat16%s", name,
-                 array_dtype_name(v->dtype, text, sizeof text), wanted < 0 ? "" : ", or 16-bit integers where dtype is given");
+    PyErr_Format(PyExc_TypeError, "%s: dtype is %s, must be %s", name, array_dtype_name(v->dtype, text, sizeof text),
+                 wanted < 0 ? "float32, float16 or bfloat16" : "16-bit integers where dtype= is given");
     return -1;
 }
 

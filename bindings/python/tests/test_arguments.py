@@ -44,7 +44,7 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(threads=1.5), TypeError, "threads is 1.5: must be an integer"),
     (dict(threads=None), TypeError, "threads is None: must be an integer"),
     (dict(dtype="int8"), ValueError, "dtype is 'int8'"),
-    (dict(dtype="bfloat16"), TypeError, "logits: dtype is float32"),
+    (dict(dtype="bfloat16"), TypeError, "logits: dtype is float32, must be 16-bit integers where dtype= is given$"),
     (dict(allow=np.ones((3, 8))), TypeError, "allow has dtype float64"),
     (dict(allow=np.ones((3, 9), bool)), ValueError, "allow has 9 entries per row: the vocabulary has 8"),
     (dict(allow=np.ones((2, 8), bool)), ValueError, "allow must have"),
@@ -63,6 +63,9 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(stream="a"), TypeError, "stream is 'a'"),
     (dict(presence_penalty={1: 2.0}), TypeError, "presence_penalty is {1: 2.0}: must be a number"),
     (dict(logprob_token_ids=[[1]] * 2), ValueError, "logprob_token_ids has 2 rows: the logits have 3"),
+    (dict(logprob_token_ids=[[1], [1, 2], [3]]), ValueError, "logprob_token_ids has rows of 1 and of 2 ids: must be [m] or [rows, m]"),
+    (dict(logprob_token_ids=[[1, 2], np.array([1])]), ValueError, "logprob_token_ids has rows of 2 and of 1 ids"),
+    (dict(logprob_token_ids=[[1], 2, [3]]), ValueError, "logprob_token_ids has rows of 1 and of no ids"),
     (dict(out=np.zeros(3, np.int64)), TypeError, "out has dtype int64: must be int32"),
     (dict(out=np.zeros(4, np.int32)), ValueError, "out must have 3 rows"),
     (dict(out=np.zeros((3, 1), np.int32)), ValueError, "out must have 3 rows"),
@@ -75,7 +78,7 @@ GOOD = np.zeros((3, 8), np.float32)
 def test_parameters(words, error, sentence):
     rows = len(words["index"]) if isinstance(words.get("index"), list) else 3
     out = words.pop("out", np.full(rows, 77, np.int32))
-    with pytest.raises(error, match=sentence.replace("(", r"\(")):
+    with pytest.raises(error, match=sentence.replace("(", r"\(").replace("[", r"\[")):
         raffle.sample(GOOD, out=out, **words)
     if isinstance(out, np.ndarray) and out.dtype == np.int32:
         assert set(out.ravel().tolist()) <= {0, 77}
