@@ -168,12 +168,23 @@ def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, f
     split = {name: value for name, value in split.items() if value is not None}
     if not split:
         made.set(-1, common, -1, True)
-    for row in range(rows if split else 0):
-        made.set(row, {**common, **words({name: value[row] for name, value in split.items()})}, -1, True)
-    for action, texts in (("prompt", prompt), ("accept", output)):
-        for row, text in enumerate(texts):
-            change(made, action, row, text)
+    row = 0
+    try:
+        for row in range(rows if split else 0):
+            made.set(row, {**common, **words({name: value[row] for name, value in split.items()})}, -1, True)
+        for action, texts in (("prompt", prompt), ("accept", output)):
+            for row, text in enumerate(texts):
+                change(made, action, row, text)
+    except ValueError as error:
+        raise error_of(error, f"row {row}", row) from None
     return made, flags
+
+
+def error_of(error: ValueError, name: str, row: Optional[int] = None) -> ValueError:
+    """An error of a request that the extension was told of alone, and calls row 0, by the name that the caller has for it."""
+    made = ValueError(str(error).replace("row 0" if name else " of row 0", name, 1))
+    made.row = row  # type: ignore[attr-defined]
+    return made
 
 
 def change(requests: Any, action: str, slot: int, tokens: Any) -> int:

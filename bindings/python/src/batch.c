@@ -87,6 +87,10 @@ static void desc_rows(raffle_plan_desc *desc, int64_t rows) {
 /* What the plan must be able to do for these requests, if any, and for a report. 0, or -1 with an exception. */
 static int desc_requests(raffle_plan_desc *desc, PyObject *object, int reports) {
     if (reports) desc->flags |= RAFFLE_PLAN_REPORT;
+    if (reports && desc->input == RAFFLE_PROBS) {
+        PyErr_SetString(PyExc_ValueError, "logprobs and logprob_token_ids are for logits, and probs is True");
+        return -1;
+    }
     if (object == Py_None) return 0;
     if (Py_TYPE(object) != requests_type) {
         PyErr_Format(PyExc_TypeError, "requests must be a Requests object, not %R", (PyObject *)Py_TYPE(object));
@@ -94,6 +98,10 @@ static int desc_requests(raffle_plan_desc *desc, PyObject *object, int reports) 
     }
     const requests_object *q = (const requests_object *)object;
     if (!q->has_extra) return 0;
+    if (desc->input == RAFFLE_PROBS) {
+        PyErr_SetString(PyExc_ValueError, "penalties, biases, bans and what else raffle.More lists are for logits, and probs is True");
+        return -1;
+    }
     desc->flags |= RAFFLE_PLAN_EXTRA;
     desc->history_max = q->state.history_max;
     return 0;
@@ -293,7 +301,7 @@ static int params_on_gpu(batch *b, int owned) {
         if (host_values_check(b, p, b->slots, i == PARAM_TEMPERATURE)) return -1;
         params_point(b, i, !p->data || p->on_gpu ? p->data : upload_place(b, i));
     }
-    if (host_places_check(&b->slot, "slot", b->slots) || host_places_check(&b->index, "row_index", b->logits.data_rows)) return -1;
+    if (host_places_check(&b->slot, "slot", b->slots) || host_places_check(&b->index, "index", b->logits.data_rows)) return -1;
     b->params.slot = !b->slot.data || b->slot.on_gpu ? b->slot.data : upload_place(b, PARAM_COUNT);
     b->logits.row_index = !b->index.data || b->index.on_gpu ? b->index.data : upload_place(b, PARAM_COUNT + 1);
     b->params.slots = b->slots;

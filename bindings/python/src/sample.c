@@ -306,8 +306,8 @@ static PyType_Slot call_slots[] = {
     {Py_tp_dealloc, call_dealloc},
     {Py_tp_traverse, call_traverse},
     {Py_tp_call, call_run},
-    {Py_tp_doc, "A call whose arguments are checked already: call it, and it draws. Returns `out`, and the report if there is one. On a GPU it takes "
-                "a stream's address; without one the stream is that of prepare(), or the current one."},
+    {Py_tp_doc, "A call whose arguments are checked already: call it, and it draws. Returns `out`, and the report if there is one. "
+                "On a GPU it takes a stream's address; without one the stream is that of prepare(), or the current one."},
     {0, NULL},
 };
 PyType_Spec call_spec = {"raffle._core.Call", sizeof(call_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, call_slots};

@@ -141,7 +141,7 @@ static int drafts_check(const verify_call *c) {
     for (int64_t i = 0; first && i <= d->requests; from = first[i++]) {
         const int64_t least = i == d->requests ? c->token.count : from, most = i ? c->token.count : 0;
         if (first[i] >= least && first[i] <= most) continue;
-        PyErr_Format(PyExc_ValueError, "drafts.first[%lld] is %d: must be %lld to %lld", (long long)i, (int)first[i], (long long)least,
+        PyErr_Format(PyExc_ValueError, "first[%lld] is %d: must be %lld to %lld", (long long)i, (int)first[i], (long long)least,
                      (long long)most);
         return -1;
     }

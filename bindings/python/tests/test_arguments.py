@@ -32,13 +32,13 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(slot=0), ValueError, "slot must have an entry per row"),
     (dict(slot=[0, 0, 0]), ValueError, "no parameter is an array of slots"),
     (dict(slot=[0, 0, 0], seed=[1, 2], position=[1, 2, 3]), ValueError, "position has 3 entries where another parameter has 2"),
-    (dict(index=[0, 3]), ValueError, "row_index of row 1 is 3: must be 0 to 2"),
-    (dict(index=[0, -1]), ValueError, "row_index of row 1 is -1"),
+    (dict(index=[0, 3]), ValueError, "index of row 1 is 3: must be 0 to 2"),
+    (dict(index=[0, -1]), ValueError, "index of row 1 is -1"),
     (dict(index=1), ValueError, "index must have an entry per result"),
     (dict(index=[0.5]), TypeError, "index must be an integer"),
     (dict(index=[0, 1], seed=[1, 2, 3]), ValueError, "seed has 3 entries: must be 2"),
     (dict(probs=True, temperature=0.5), ValueError, "temperature"),
-    (dict(flags=64), ValueError, "params.flags has unknown bits: 0x40"),
+    (dict(flags=64), ValueError, "flags has unknown bits: 0x40"),
     (dict(threads=0), ValueError, "threads is 0: must be 1 to 256"),
     (dict(threads=1000), ValueError, "threads is 1000"),
     (dict(threads=1.5), TypeError, "threads is 1.5: must be an integer"),
@@ -317,6 +317,73 @@ def test_top_k_beyond_32_bits_is_off():
     wanted = raffle.sample(GOOD, seed=1).tolist()
     for top_k in (2**40, -(2**70), [2**70] * 3, np.full(3, 2**40), np.full(3, 2**64 - 1, np.uint64)):
         assert raffle.sample(GOOD, seed=1, top_k=top_k).tolist() == wanted
+
+
+@pytest.mark.parametrize("call, sentence", [
+    (lambda: raffle.sample(GOOD, logit_bias={8: 1.0}), r"^logit_bias\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, logit_bias={1: float("nan")}), r"^logit_bias\[0\] of row 0 is nan"),
+    (lambda: raffle.sample(GOOD, banned_token_ids=[8]), r"^banned_token_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, allowed_token_ids=[8]), r"^allowed_token_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, stop_token_ids=[8]), r"^stop_token_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, dry_sequence_breaker_ids=[8]), r"^dry_sequence_breaker_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, bad_words_token_ids=[[8]]), r"^bad_words_token_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, flags=64 | raffle.COUNT_PROMPT), "^flags of row 0 has unknown bits: 0x240"),
+    (lambda: raffle.sample(GOOD, repetition_penalty=2.0), "^repetition_penalty of row 0 needs a history: give prompt_token_ids or"),
+    (lambda: raffle.sample(GOOD, frequency_penalty=1.0), "^frequency_penalty of row 0 needs a history"),
+    (lambda: raffle.sample(GOOD, presence_penalty=1.0), "^presence_penalty of row 0 needs a history"),
+    (lambda: raffle.sample(GOOD, no_repeat_ngram_size=2), "^no_repeat_ngram_size of row 0 needs a history"),
+    (lambda: raffle.sample(GOOD, bad_words_token_ids=[[1, 2]]), "^bad_words_token_ids of row 0 needs a history"),
+    (lambda: raffle.sample(GOOD, probs=True, logprobs=1), "^logprobs and logprob_token_ids are for logits, and probs is True"),
+    (lambda: raffle.sample(GOOD, probs=True, banned_token_ids=[1]), "are for logits, and probs is True"),
+    (lambda: raffle.softmax(GOOD, probs=True, banned_token_ids=[1]), "are for logits, and probs is True"),
+    (lambda: raffle.softmax(GOOD, 0.5, probs=True), "^temperature is set, but probs is True"),
+    (lambda: raffle.Sampler(1, vocab=8, history_max=2**30), "^history_max is 1073741824: must be 1 to 1048576"),
+    (lambda: raffle.Sampler(1, vocab=2**22, history_max=8), "^vocab is 4194304: must be 1 to 2097152"),
+    (lambda: raffle.verify(GOOD[:2], np.zeros(1, int), first=[0, 2], seed=1), r"^first\[1\] is 2"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), parent=[-1, 0], method="block"), "^parent is set: method 'block' needs chains"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), rate=0.5), "but for method 'synthetic'$"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=GOOD[:2], method="match"), "^draft_logits or draft_probs are given"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=GOOD[:2], draft_params={"temperature": -1}), "of draft_params of"),
+])
+def test_names_are_those_of_python(call, sentence):
+    with pytest.raises(ValueError, match=sentence) as raised:
+        call()
+    assert "RAFFLE_" not in str(raised.value) and "NULL" not in str(raised.value)
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (dict(presence_penalty=1, prompt_token_ids=[[1], [2], [8]]), "token 0 of row 2 is 8"),
+    (dict(presence_penalty=1, output_token_ids=[[1], [2], [3, 8]]), "token 1 of row 2 is 8"),
+    (dict(presence_penalty=1, output_token_ids=[[1], [2], [2**40]]), "tokens is 1099511627776"),
+    (dict(banned_token_ids=[[1], [2], [8]]), r"banned_token_ids\[0\] of row 2 is 8"),
+    (dict(logit_bias=[None, {1: 1.0}, {1: float("nan")}]), r"logit_bias\[0\] of row 2 is nan"),
+    (dict(presence_penalty=[0, 0, 9]), "presence_penalty is 9"),
+    (dict(presence_penalty=[0, 0, 1]), "presence_penalty of row 2 needs a history"),
+    (dict(temperature=[1, 1, -1]), "temperature of row 2 is -1"),
+])
+def test_the_row_is_that_of_the_batch(words, sentence):
+    for call in (raffle.sample, raffle.softmax):
+        with pytest.raises(ValueError, match=sentence) as raised:
+            call(GOOD, **words)
+        assert raised.value.row == 2
+
+
+def test_a_sampler_names_slots():
+    sampler = raffle.Sampler(3, vocab=8, history_max=4)
+    sampler.add()
+    slot = sampler.add()
+    for call, sentence in ((lambda: sampler.add(banned_token_ids=[8]), r"^banned_token_ids\[0\] is 8: must be 0 to 7"),
+                           (lambda: sampler.set(slot, banned_token_ids=[8]), r"^banned_token_ids\[0\] of slot 1 is 8"),
+                           (lambda: sampler.set_prompt(slot, [1, 8]), "^token 1 of slot 1 is 8: must be 0 to 7"),
+                           (lambda: sampler.set_prompt(slot, range(5)), "^slot 1 has 5 tokens: its history has room for 4"),
+                           (lambda: sampler.accept(slot, 9), "^token 0 of slot 1 is 9"),
+                           (lambda: sampler.truncate(slot, 1), "^count of slot 1 is 1: the output has 0 tokens"),
+                           (lambda: sampler.truncate(slot, -1), "^count is -1: must be 0 or more")):
+        with pytest.raises(ValueError, match=sentence) as raised:
+            call()
+        assert getattr(raised.value, "row", None) is None  # it has a slot, not a row
+    with pytest.raises(TypeError, match="^count is 'x': must be an integer"):
+        sampler.truncate(slot, "x")
 
 
 def test_numbers_of_numpy():
