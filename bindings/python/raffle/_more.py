@@ -146,7 +146,7 @@ def _texts(name: str, value: Any, rows: int, one_row: bool) -> List[List[int]]:
     return [plain(text) or [] for text in texts]
 
 
-def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, flags: int) -> Tuple[Any, int]:
+def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, flags: int, what: str = "row") -> Tuple[Any, int]:
     """(what rows ask for, as the extension takes it, or None; flags of the batch)."""
     flags_check(flags)
     for name in more:
@@ -176,7 +176,7 @@ def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, f
             for row, text in enumerate(texts):
                 change(made, action, row, text)
     except ValueError as error:
-        raise error_of(error, f"row {row}", row) from None
+        raise error_of(error, f"{what} {row}", row) from None
     return made, flags
 
 

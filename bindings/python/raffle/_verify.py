@@ -133,7 +133,7 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
         raise ValueError(f"{next(iter(more))} has an entry per request, and slot is given: a Sampler keeps it in slots")
 
     def ask(kind: Any, logits: Any, slot: Any, stream: Any, requests: int) -> Tuple[Any, ...]:
-        asked, kept = requests_of(more, requests, False, _vocab(kind, logits), flags)
+        asked, kept = requests_of(more, requests, False, _vocab(kind, logits), flags, "request")
         params, workspace = (temperature, top_k, top_p, min_p, seed, position), None
         if kind.gpu(logits):
             params, _, slot, stream, workspace = _on_gpu(kind, logits, params, None, slot, stream, asked)

@@ -51,10 +51,13 @@ static const renamed names[] = {
     {"drafts.first", "first"},
     {"drafts.parent", "parent"},
     {"drafts has both logits and probabilities", "draft_logits and draft_probs are both given"},
-    {"drafts has logits or probabilities", "draft_logits or draft_probs are given"},
+    {"drafts.logits", "draft_logits"},
+    {"drafts.probabilities", "draft_probs"},
     {"RAFFLE_REJECTION", "method 'rejection'"},
     {"RAFFLE_BLOCK", "method 'block'"},
+    {"RAFFLE_MATCH", "method 'match'"},
     {"RAFFLE_SYNTHETIC", "method 'synthetic'"},
+    {"raffle_report.all tells all", "sample(logprobs=-1) tells of all"},
 };
 
 static PyObject *sentence_of(const char *text) {

@@ -342,7 +342,7 @@ def test_top_k_beyond_32_bits_is_off():
     (lambda: raffle.verify(GOOD[:2], np.zeros(1, int), first=[0, 2], seed=1), r"^first\[1\] is 2"),
     (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), parent=[-1, 0], method="block"), "^parent is set: method 'block' needs chains"),
     (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), rate=0.5), "but for method 'synthetic'$"),
-    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=GOOD[:2], method="match"), "^draft_logits or draft_probs are given"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=GOOD[:2], method="match"), "does not use"),
     (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=GOOD[:2], draft_params={"temperature": -1}), "of draft_params of"),
 ])
 def test_names_are_those_of_python(call, sentence):
@@ -366,6 +366,13 @@ def test_the_row_is_that_of_the_batch(words, sentence):
         with pytest.raises(ValueError, match=sentence) as raised:
             call(GOOD, **words)
         assert raised.value.row == 2
+
+
+def test_the_request_is_that_of_the_batch():
+    words = dict(banned_token_ids=[[1], [8]])
+    with pytest.raises(ValueError, match=r"banned_token_ids\[0\] of request 1 is 8") as raised:
+        raffle.verify(np.zeros((2, 3, 8), np.float32), np.zeros((2, 2), int), seed=1, **words)
+    assert raised.value.row == 1
 
 
 def test_a_sampler_names_slots():
