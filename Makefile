@@ -6,6 +6,8 @@ PREFIX ?= /usr/local
 # $(call configure,DIR): ninja where there is one; a folder keeps the generator it began with.
 configure = cmake -S . -B $(1) $$([ -e $(1)/CMakeCache.txt ] || ! command -v ninja >/dev/null || echo -G Ninja) \
             -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DRAFFLE_TESTS=OFF
+# Which GPUs to build for: as said, or all that raffle knows, whatever an earlier call said.
+archs = $(if $(RAFFLE_CUDA_ARCHS),'-DRAFFLE_CUDA_ARCHS=$(RAFFLE_CUDA_ARCHS)',-URAFFLE_CUDA_ARCHS)
 
 .DEFAULT_GOAL := build
 .PHONY: build demo test test-long bench install python cuda test-cuda sanitize-cuda bench-cuda bench-python fuzz clean help
@@ -33,15 +35,15 @@ bench: build ## each route against a plain maximum over the row (a table, and bu
 install: build ## headers, libraries, pkg-config and CMake package, command line [PREFIX= DESTDIR=]
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
-python: ## the Python package, to be imported from build-python/python; with CUDA where there is nvcc (needs no pip)
+python: ## the Python package, into build-python/python; with CUDA where there is nvcc (needs no pip) [RAFFLE_CUDA=OFF RAFFLE_CUDA_ARCHS=]
 	@cmake/ensure.sh python
-	@$(call configure,build-python) -DRAFFLE_PYTHON=ON -DRAFFLE_CLI=OFF
+	@$(call configure,build-python) -DRAFFLE_PYTHON=ON -DRAFFLE_CLI=OFF -DRAFFLE_CUDA=$(or $(RAFFLE_CUDA),AUTO) $(archs)
 	@cmake --build build-python --parallel $(JOBS) --target python_package
 	@PYTHONPATH=build-python/python python3 -c 'import raffle; print("raffle", raffle.__version__, "in build-python/python; GPU:", raffle.cuda_available()[1] or "yes")'
 
-cuda: ## the library with the CUDA backend (into build-cuda/)
+cuda: ## the library with the CUDA backend (into build-cuda/) [RAFFLE_CUDA_ARCHS=]
 	@cmake/ensure.sh build
-	@$(call configure,build-cuda) -DRAFFLE_CUDA=ON
+	@$(call configure,build-cuda) -DRAFFLE_CUDA=ON $(archs)
 	@cmake --build build-cuda --parallel $(JOBS) --target product
 
 test-cuda: ## the tests that need a GPU

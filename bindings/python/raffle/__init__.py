@@ -34,6 +34,7 @@ ROW_INF = 2  #: had +inf logits; only they share the draw
 ROW_EMPTY = 4  #: nothing to draw: every token is masked, -inf or NaN
 ROW_ARGUMENT = 8  #: on a GPU: a parameter or slot of this row is out of range
 ROW_STATE = 16  #: on a GPU: the history of this row's slot is not what was asked for: it had no room for a token, say
+ROW_DRAFT = 256  #: verify(): the row that a draft was drawn from is empty, or has NaN or a negative probability, and was not used
 
 NO_TOKEN = -1  #: the token of a row that has none
 
@@ -52,4 +53,5 @@ _os.register_at_fork(after_in_child=_reseed)  # or parent and child would draw a
 
 __all__ = ["sample", "prepare", "Sampler", "verify", "Verified", "softmax", "mask", "kept", "kept_list", "explain", "pack_mask",
            "cuda_available", "Candidate", "Explanation", "More", "Report", "TOP_P_JOINT", "FILTERS_FIRST", "MIN_P_LAST", "TOP_K_EXACT",
-           "EMPTY_IS_ZERO", "REPETITION_OUTPUT", "COUNT_PROMPT", "ROW_NAN", "ROW_INF", "ROW_EMPTY", "ROW_ARGUMENT", "ROW_STATE", "NO_TOKEN"]
+           "EMPTY_IS_ZERO", "REPETITION_OUTPUT", "COUNT_PROMPT", "ROW_NAN", "ROW_INF", "ROW_EMPTY", "ROW_ARGUMENT", "ROW_STATE",
+           "ROW_DRAFT", "NO_TOKEN"]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 
 from . import _core
 from ._arrays import dtype_code, kind_of, quick_spaces
-from ._more import Array, Floats, Integers, More, report_finish, report_make, requests_of
+from ._more import Array, Floats, Integers, More, flags_check, report_finish, report_make, requests_of
 
 if TYPE_CHECKING:
     from ._more import Unpack
@@ -98,7 +98,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     allow:       which tokens may be drawn: bool [rows, vocab], or 32-bit integers with a bit per token (pack_mask).
     flags:       raffle.TOP_P_JOINT | raffle.FILTERS_FIRST | raffle.MIN_P_LAST | raffle.TOP_K_EXACT | raffle.EMPTY_IS_ZERO
     out:         int32 [rows] to write to, or (tokens, row_flags).
-    return_flags: also return the row flags: raffle.ROW_NAN | ROW_INF | ROW_EMPTY | ROW_ARGUMENT.
+    return_flags: also return the row flags: raffle.ROW_NAN | ROW_INF | ROW_EMPTY | ROW_ARGUMENT | ROW_STATE.
     logprobs:    also return a raffle.Report: log-probabilities of the token and of this many of the likeliest (-1: of all
                  tokens), ranks, entropy.
     logprob_token_ids: ids to look up for that report, [m] or [rows, m].
@@ -125,6 +125,8 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     (array([[0, 1],
            [2, 3]], dtype=int32), array([-0.8904, -0.745 ], dtype=float32))
     """
+    if type(flags) is not int:
+        flags_check(flags)
     params = (temperature, top_k, top_p, min_p, seed, position)
     spaces = quick_spaces.get(type(logits))
     if (spaces is not None and not (more or return_flags or probs or flags) and threads == 1
@@ -170,7 +172,7 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     numbers are. What is prepared while a graph is captured runs in that graph alone. ``advance=True`` adds
     one to every row's position after each call. The call returns `out`, or with logprobs (out, a raffle.Report whose
     arrays each call writes anew). It belongs to one thread at a time, and on a GPU to one stream at a time; there it
-    can be captured in a graph.
+    can be captured in a graph, and takes a stream's address: ``call(stream)``. It takes no other argument.
 
     >>> import numpy, raffle
     >>> logits = numpy.zeros((2, 1000), numpy.float32)

@@ -66,6 +66,16 @@ REQUEST_FLAGS = 256 | 512  # those that only a request can have
 DIALECTS = {"vllm": 0, "openai": 1, "llama.cpp": 2}
 
 
+def flags_check(flags: Any) -> None:
+    """Raises where these cannot be flags of a batch. Which there are, the library knows."""
+    try:
+        whole = not isinstance(flags, bool) and index(flags) is not None
+    except TypeError:
+        whole = False
+    if not whole:
+        raise TypeError(f"flags is {flags!r}: must be an integer, as raffle.TOP_P_JOINT | raffle.TOP_K_EXACT")
+
+
 def plain(value: Any) -> Any:
     """Arrays as lists."""
     return value.tolist() if hasattr(value, "tolist") else value
@@ -136,8 +146,9 @@ def _texts(name: str, value: Any, rows: int, one_row: bool) -> List[List[int]]:
     return [plain(text) or [] for text in texts]
 
 
-def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, flags: int) -> Tuple[Any, int]:
+def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, flags: int, what: str = "row") -> Tuple[Any, int]:
     """(what rows ask for, as the extension takes it, or None; flags of the batch)."""
+    flags_check(flags)
     for name in more:
         if name not in More.__annotations__:
             raise TypeError(f"no such parameter: {name}")
@@ -157,12 +168,23 @@ def requests_of(more: Mapping[str, Any], rows: int, one_row: bool, vocab: int, f
     split = {name: value for name, value in split.items() if value is not None}
     if not split:
         made.set(-1, common, -1, True)
-    for row in range(rows if split else 0):
-        made.set(row, {**common, **words({name: value[row] for name, value in split.items()})}, -1, True)
-    for action, texts in (("prompt", prompt), ("accept", output)):
-        for row, text in enumerate(texts):
-            change(made, action, row, text)
+    row = 0
+    try:
+        for row in range(rows if split else 0):
+            made.set(row, {**common, **words({name: value[row] for name, value in split.items()})}, -1, True)
+        for action, texts in (("prompt", prompt), ("accept", output)):
+            for row, text in enumerate(texts):
+                change(made, action, row, text)
+    except ValueError as error:
+        raise error_of(error, f"{what} {row}", row) from None
     return made, flags
+
+
+def error_of(error: ValueError, name: str, row: Optional[int] = None) -> ValueError:
+    """An error of a request that the extension was told of alone, and calls row 0, by the name that the caller has for it."""
+    made = ValueError(str(error).replace("row 0" if name else " of row 0", name, 1))
+    made.row = row  # type: ignore[attr-defined]
+    return made
 
 
 def change(requests: Any, action: str, slot: int, tokens: Any) -> int:
@@ -188,6 +210,17 @@ class Report(NamedTuple):
 _MODES = {"raw_logprobs": 0, "tempered_logprobs": 1, "processed_logprobs": 2}
 
 
+def _rectangular(name: str, values: Any) -> None:
+    """Whether the rows of a list are of one length: packages of arrays say of others what only their authors understand."""
+    if not isinstance(values, (list, tuple)):
+        return
+    lengths = [len(row) if isinstance(row, (list, tuple)) or bool(getattr(row, "shape", None)) else None for row in values]
+    for length in lengths:
+        if length != lengths[0]:
+            one, other = ("no" if n is None else n for n in (lengths[0], length))
+            raise ValueError(f"{name} has rows of {one} and of {other} ids: must be [m] or [rows, m]")
+
+
 def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Optional[int], ids: Any, mode: str) -> Any:
     """(the extension's argument, the Report of the same arrays), or (None, None) where nothing is asked for."""
     if logprobs is None and ids is None:
@@ -209,6 +242,7 @@ def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Option
     given: Any = None
     looked_up: Tuple[Any, Any] = (None, None)
     if ids is not None:
+        _rectangular("logprob_token_ids", ids)
         given = kind.integers(logits, ids, shape)
         looked_up = (empty("float32", kind.shape(given)[-1]), empty("int32", kind.shape(given)[-1]))
     every = empty("float32", vocab) if count < 0 else None

@@ -98,7 +98,7 @@ def softmax(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
 
 def mask(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0, *,
          out: Optional[Array] = None, return_flags: bool = False, **words: "Unpack[Rows]") -> Any:
-    """The logits, with -inf (probabilities: 0) at tokens that sample() cannot draw. `words` are as in softmax().
+    """The logits, with -inf (probabilities: 0) outside the kept set, which kept() tells. `words` are as in softmax().
 
     >>> import numpy, raffle
     >>> raffle.mask(numpy.array([[2.0, 1.0, 3.0, 0.0]], numpy.float32), top_k=2)
@@ -109,11 +109,18 @@ def mask(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: F
 
 def kept(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0, min_p: Floats = 0.0,
          **words: "Unpack[Rows]") -> Any:
-    """The tokens that sample() can draw, as int32 words with a bit per token: what `allow` takes. `words` are as in softmax().
+    """The tokens that masks and filters leave, as int32 words with a bit per token: what `allow` takes. `words` are as in softmax().
+
+    Kept is every token that is allowed, has a logit above -inf (probs=True: a probability above 0) and was cut by no filter; of a
+    greedy row the one token. sample() draws from these, but some of them may have no chance: finite logits beside +inf, and
+    tokens so unlikely that they hold no ticket, as one 30 below the best at temperature 1. Filters cut these as any others.
 
     >>> import numpy, raffle
     >>> raffle.kept(numpy.array([[2.0, 1.0, 3.0, 0.0]], numpy.float32), top_k=2)
     array([[5]], dtype=int32)
+    >>> row = numpy.array([[2.0, 1.0, numpy.inf, -numpy.inf]], numpy.float32)
+    >>> raffle.kept(row), raffle.kept(row, top_p=0.99), raffle.softmax(row)
+    (array([[7]], dtype=int32), array([[4]], dtype=int32), array([[0., 0., 1., 0.]], dtype=float32))
     """
     kind = kind_of(logits)
     shape = _result_shape(kind, logits, words.get("index"))
@@ -124,7 +131,7 @@ def kept(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p: F
 
 def kept_list(logits: Array, room: int, temperature: Floats = 1.0, top_k: Integers = 0, top_p: Floats = 1.0,
               min_p: Floats = 0.0, **words: "Unpack[Rows]") -> Tuple[Any, Any]:
-    """(ids, count): the first `room` ids of the tokens that sample() can draw, ascending, and how many there are.
+    """(ids, count): the first `room` ids of the kept tokens, ascending, and how many are kept. kept() says which these are.
 
     Entries of `ids` beyond a row's count are undefined. `words` are as in softmax().
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from . import _core
 from ._api import _outputs, _result_shape
 from ._arrays import kind_of, quick_spaces
-from ._more import DIALECTS, HISTORY, Array, Integers, More, change, ids, plain, report_finish, report_make, words
+from ._more import DIALECTS, HISTORY, Array, Integers, More, change, error_of, flags_check, ids, plain, report_finish, report_make, words
 from ._verify import Verified
 from ._verify import run as run_verify
 
@@ -138,6 +138,7 @@ class Sampler:
             raise ValueError(f"slots is {slots}: must be at least 1")
         if vocab < 0 or history_max < 0 or (history_max and not vocab):
             raise ValueError(f"vocab is {vocab}, history_max {history_max}: histories need both, and no less than 1")
+        flags_check(flags)
         self.slots, self.flags, self.threads = slots, flags, threads
         kind = None if like is None else kind_of(like)
         if kind is not None:
@@ -170,8 +171,10 @@ class Sampler:
         slot = self._take()
         try:
             self._set(slot, {"seed": secrets.randbits(64), "position": 0, **params}, dialect, True)
-        except BaseException:
+        except BaseException as error:
             self._free.append(slot)
+            if isinstance(error, ValueError):
+                raise error_of(error, "") from None
             raise
         self._asked[slot] = {**({"dialect": dialect} if dialect else {}), **self._beside(params)}
         self._requests.use(slot, True)
@@ -192,12 +195,15 @@ class Sampler:
         dialect = asked.get("dialect")
         asked = {**asked, **self._beside(params)}
         given = {name: value for name, value in params.items() if value is not None}
-        if len(given) < len(params):  # what was set before has to go: all over again
+        fresh = len(given) < len(params)  # what was set before has to go: all over again
+        if fresh:
             before = {**asked, **dict(zip(_DTYPES, self._pool.get(slot)))}
             before = {name: value for name, value in before.items() if name not in params and name != "dialect"}
-            self._set(slot, {**before, **given}, dialect, True)
-        else:
-            self._set(slot, given, dialect, False)
+            given = {**before, **given}
+        try:
+            self._set(slot, given, dialect, fresh)
+        except ValueError as error:
+            raise error_of(error, f"slot {slot}") from None
         self._asked[slot] = {name: value for name, value in asked.items() if value is not None}
 
     def _set(self, slot: int, given: Dict[str, Any], dialect: Optional[str], fresh: bool) -> None:
@@ -260,15 +266,29 @@ class Sampler:
 
     def set_prompt(self, slot: int, tokens: Any) -> None:
         """A request's prompt. Its history is then these tokens and nothing else."""
-        change(self._histories(slot), "prompt", slot, tokens)
+        try:
+            change(self._histories(slot), "prompt", slot, tokens)
+        except ValueError as error:
+            raise error_of(error, f"slot {slot}") from None
 
     def accept(self, slot: int, tokens: Any) -> None:
         """Tokens of the output that were drawn elsewhere, as by verify(); the position advances with them. A -1 ends them."""
-        self._pool.move(slot, self._histories(slot).accept(slot, ids(tokens)))
+        try:
+            accepted = self._histories(slot).accept(slot, ids(tokens))
+        except ValueError as error:
+            raise error_of(error, f"slot {slot}") from None
+        self._pool.move(slot, accepted)
 
     def truncate(self, slot: int, count: int) -> None:
         """Takes back the last tokens of the output; the position goes back with them."""
-        self._histories(slot).change("truncate", [slot], None, [count], 0)
+        if isinstance(count, bool) or not hasattr(count, "__index__"):
+            raise TypeError(f"count is {count!r}: must be an integer")
+        if count < 0:
+            raise ValueError(f"count is {count}: must be 0 or more")
+        try:
+            self._histories(slot).change("truncate", [slot], None, [count], 0)
+        except ValueError as error:
+            raise error_of(error, f"slot {slot}") from None
         self._pool.move(slot, -index(count))
 
     def reset(self, slot: int) -> None:

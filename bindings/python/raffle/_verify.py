@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tup
 from . import _core
 from ._api import _on_gpu, _vocab
 from ._arrays import dtype_code, kind_of
-from ._more import REQUEST_FLAGS, Array, Floats, Integers, More, Report, report_make, requests_of
+from ._more import REQUEST_FLAGS, Array, Floats, Integers, More, Report, flags_check, report_make, requests_of
 
 if TYPE_CHECKING:
     from ._more import Unpack
@@ -18,7 +18,7 @@ class Verified(NamedTuple):
     tokens: Any  #: of the drafts' shape with one more per request: accepted drafts, then the recovered or bonus token
     accepted: Any  #: [requests] how many drafts stand
     last: Any  #: [requests] the recovered or bonus token
-    row_flags: Any  #: as tokens: flags of the row that each token came from
+    row_flags: Any  #: as tokens: flags of the row that each token came from, and raffle.ROW_DRAFT
     report: Optional[Report] = None  #: with logprobs: of each token, as tokens
 
 
@@ -36,7 +36,9 @@ def _draft_params(given: Optional[Dict[str, Any]], flags: int, draft_logits: Any
     said = dict(given or {})
     defaults = (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))
     params = tuple(said.pop(name, default) for name, default in defaults)
+    flags_check(flags)
     flags = said.pop("flags", flags & ~REQUEST_FLAGS)
+    flags_check(flags)
     if said:
         raise TypeError(f"no such draft parameter: {next(iter(said))}")
     if given is not None and draft_logits is None:
@@ -131,7 +133,7 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
         raise ValueError(f"{next(iter(more))} has an entry per request, and slot is given: a Sampler keeps it in slots")
 
     def ask(kind: Any, logits: Any, slot: Any, stream: Any, requests: int) -> Tuple[Any, ...]:
-        asked, kept = requests_of(more, requests, False, _vocab(kind, logits), flags)
+        asked, kept = requests_of(more, requests, False, _vocab(kind, logits), flags, "request")
         params, workspace = (temperature, top_k, top_p, min_p, seed, position), None
         if kind.gpu(logits):
             params, _, slot, stream, workspace = _on_gpu(kind, logits, params, None, slot, stream, asked)

@@ -15,7 +15,7 @@ int after_check(const batch *b, const batch_after *a) {
     if (!state) return 0;
     if (!requests_idle(q)) return -1;
     if (state->vocab != b->plan->desc.vocab) { /* the library says so of requests that look at their histories */
-        PyErr_Format(PyExc_ValueError, "state.vocab is %lld: the plan's is %lld", (long long)state->vocab,
+        PyErr_Format(PyExc_ValueError, "vocab is %lld: that of the logits is %lld", (long long)state->vocab,
                      (long long)b->plan->desc.vocab);
         return -1;
     }

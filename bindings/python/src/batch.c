@@ -7,29 +7,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-int batch_number(PyObject *number) {
-    int overflow;
-    long value = PyLong_AsLongAndOverflow(number, &overflow);
-    if (overflow) value = overflow > 0 ? LONG_MAX : LONG_MIN;
-    return value > INT_MAX ? INT_MAX : value < INT_MIN ? INT_MIN : (int)value;
+int batch_number(PyObject *number, const char *name) {
+    int overflow = 0;
+    long value = PyIndex_Check(number) ? PyLong_AsLongAndOverflow(number, &overflow) : 0;
+    if (!PyIndex_Check(number)) PyErr_Format(PyExc_TypeError, "%s is %R: must be an integer", name, number);
+    else if (overflow || value > INT_MAX || value < INT_MIN)
+        PyErr_Format(PyExc_ValueError, "%s is %R: must be -2147483648 to 2147483647", name, number);
+    return PyErr_Occurred() ? 0 : (int)value;
 }
 
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a) {
     PyObject **const objects[] = {&a->logits, &a->params, &a->requests, &a->index,    &a->slot,
                                   &a->allow,  &a->token,  &a->row_flags, &a->workspace};
     int *const numbers[] = {&a->flags, &a->dtype, &a->input, &a->threads};
+    static const char *const names[] = {"flags", "dtype", "probs", "threads"};
     enum { OBJECTS = sizeof objects / sizeof *objects, NUMBERS = sizeof numbers / sizeof *numbers };
     if (PyTuple_Size(arguments) != OBJECTS + NUMBERS + 1 + more) {
         PyErr_Format(PyExc_TypeError, "takes %zd arguments", (Py_ssize_t)(OBJECTS + NUMBERS + 1) + more);
         return -1;
     }
     for (int i = 0; i < OBJECTS; ++i) *objects[i] = PyTuple_GetItem(arguments, i);
-    for (int i = 0; i < NUMBERS; ++i) *numbers[i] = batch_number(PyTuple_GetItem(arguments, OBJECTS + i));
+    for (int i = 0; i < NUMBERS; ++i) {
+        *numbers[i] = batch_number(PyTuple_GetItem(arguments, OBJECTS + i), names[i]);
+        if (PyErr_Occurred()) return -1;
+    }
     a->stream = PyTuple_GetItem(arguments, OBJECTS + NUMBERS);
     a->entries = -1;
     a->draft_rows = 0;
     a->reports = 0;
-    return PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
 /* ---- logits --------------------------------------------------------------------------------------------------- */
@@ -41,8 +47,8 @@ int batch_dtype(const array_view *v, const char *name, int wanted) {
     if (array_is(v, DL_BFLOAT, 16) && wanted < 0) return RAFFLE_BF16;
     if (wanted == RAFFLE_F16 || wanted == RAFFLE_BF16)
         if (v->dtype.bits == 16 && v->dtype.code <= DL_UINT) return wanted; /* bits without a type of their own */
-    PyErr_Format(PyExc_TypeError, "%s: dtype is %s, must be float32, float16 or bfloat16%s", name,
-                 array_dtype_name(v->dtype, text, sizeof text), wanted < 0 ? "" : ", or 16-bit integers where dtype is given");
+    PyErr_Format(PyExc_TypeError, "%s: dtype is %s, must be %s", name, array_dtype_name(v->dtype, text, sizeof text),
+                 wanted < 0 ? "float32, float16 or bfloat16" : "16-bit integers where dtype= is given");
     return -1;
 }
 
@@ -81,6 +87,10 @@ static void desc_rows(raffle_plan_desc *desc, int64_t rows) {
 /* What the plan must be able to do for these requests, if any, and for a report. 0, or -1 with an exception. */
 static int desc_requests(raffle_plan_desc *desc, PyObject *object, int reports) {
     if (reports) desc->flags |= RAFFLE_PLAN_REPORT;
+    if (reports && desc->input == RAFFLE_PROBS) {
+        PyErr_SetString(PyExc_ValueError, "logprobs and logprob_token_ids are for logits, and probs is True");
+        return -1;
+    }
     if (object == Py_None) return 0;
     if (Py_TYPE(object) != requests_type) {
         PyErr_Format(PyExc_TypeError, "requests must be a Requests object, not %R", (PyObject *)Py_TYPE(object));
@@ -88,6 +98,10 @@ static int desc_requests(raffle_plan_desc *desc, PyObject *object, int reports) 
     }
     const requests_object *q = (const requests_object *)object;
     if (!q->has_extra) return 0;
+    if (desc->input == RAFFLE_PROBS) {
+        PyErr_SetString(PyExc_ValueError, "penalties, biases, bans and what else raffle.More lists are for logits, and probs is True");
+        return -1;
+    }
     desc->flags |= RAFFLE_PLAN_EXTRA;
     desc->history_max = q->state.history_max;
     return 0;
@@ -143,7 +157,7 @@ static const struct {
     size_t field; /* of raffle_params */
 } known[PARAM_COUNT] = {
     [PARAM_TEMPERATURE] = {"temperature", PARAM_F32, 0, 1.0, offsetof(raffle_params, temperature)},
-    [PARAM_TOP_K] = {"top_k", PARAM_I32, 0, 0.0, offsetof(raffle_params, top_k)},
+    [PARAM_TOP_K] = {"top_k", PARAM_CLAMPED, 0, 0.0, offsetof(raffle_params, top_k)},
     [PARAM_TOP_P] = {"top_p", PARAM_F32, 0, 1.0, offsetof(raffle_params, top_p)},
     [PARAM_MIN_P] = {"min_p", PARAM_F32, 0, 0.0, offsetof(raffle_params, min_p)},
     [PARAM_SEED] = {"seed", PARAM_U64, 1, 0.0, offsetof(raffle_params, seed)},
@@ -287,7 +301,7 @@ static int params_on_gpu(batch *b, int owned) {
         if (host_values_check(b, p, b->slots, i == PARAM_TEMPERATURE)) return -1;
         params_point(b, i, !p->data || p->on_gpu ? p->data : upload_place(b, i));
     }
-    if (host_places_check(&b->slot, "slot", b->slots) || host_places_check(&b->index, "row_index", b->logits.data_rows)) return -1;
+    if (host_places_check(&b->slot, "slot", b->slots) || host_places_check(&b->index, "index", b->logits.data_rows)) return -1;
     b->params.slot = !b->slot.data || b->slot.on_gpu ? b->slot.data : upload_place(b, PARAM_COUNT);
     b->logits.row_index = !b->index.data || b->index.on_gpu ? b->index.data : upload_place(b, PARAM_COUNT + 1);
     b->params.slots = b->slots;

@@ -85,7 +85,9 @@ void plan_workspace_give(plan_object *plan, void *workspace);
 
 /* ---- param.c ------------------------------------------------------------------------------------ */
 
-typedef enum param_type { PARAM_F32, PARAM_I32, PARAM_U64 } param_type;
+/* PARAM_CLAMPED: int32, and what is beyond 32 bits means what the largest does, as for top_k, where that is "off". Of PARAM_I32 it is an
+ * error with the number in it, unless it is on a GPU. */
+typedef enum param_type { PARAM_F32, PARAM_I32, PARAM_U64, PARAM_CLAMPED } param_type;
 
 /* One parameter of a batch: nothing, one value for all rows, or an array with an entry per slot. */
 typedef struct param {
@@ -271,8 +273,8 @@ typedef struct batch_arguments {
     int reports;      /* 1: the call has a raffle_report; batch_parse sets 0 */
 } batch_arguments;
 
-/* A number of the arguments; beyond 32 bits the next there is, out of every range as well. An exception where it is none. */
-int batch_number(PyObject *number);
+/* A number of the arguments, within 32 bits. 0 with an exception where it is none. */
+int batch_number(PyObject *number, const char *name);
 /* `more` arguments at the end belong to the caller. */
 int batch_parse(PyObject *arguments, Py_ssize_t more, batch_arguments *a);
 int batch_build(batch *b, const batch_arguments *a);

@@ -1,7 +1,6 @@
 /* explain.c - raffle_explain as a dictionary. */
 #include "core.h"
 
-#include <limits.h>
 #include <stdlib.h>
 
 static PyObject *candidates(const raffle_explanation *e) {
@@ -63,8 +62,9 @@ PyObject *core_explain(PyObject *module, PyObject *arguments) {
     long long wanted[2];
     for (int i = 0; i < 2; ++i) {
         int overflow;
-        wanted[i] = PyLong_AsLongLongAndOverflow(PyTuple_GetItem(arguments, count - 2 + i), &overflow);
-        if (overflow) wanted[i] = overflow > 0 ? LLONG_MAX : LLONG_MIN;
+        PyObject *number = PyTuple_GetItem(arguments, count - 2 + i);
+        wanted[i] = PyLong_AsLongLongAndOverflow(number, &overflow);
+        if (overflow) PyErr_Format(PyExc_ValueError, "%s is %R: must be within 64 bits", i ? "top" : "row", number);
     }
     const long long row = wanted[0], top = wanted[1];
     if (PyErr_Occurred() || batch_build(&b, &a)) return NULL;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const type_name[] = {"float32", "int32", "uint64"};
+static const char *const type_name[] = {"float32", "int32", "uint64", "int32"};
 
 size_t param_size(param_type type) { return type == PARAM_U64 ? 8 : 4; }
 
@@ -12,24 +12,29 @@ static int is_sequence(PyObject *object) { return PyList_Check(object) || PyTupl
 
 /* ---- one value ------------------------------------------------------------------------------------------- */
 
-/* top_k: beyond 32 bits means what the largest means, "off" */
-static int32_t clamp_i32(int64_t value) {
-    return value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : (int32_t)value;
-}
-
 static void store_f32(void *to, double value) {
     float narrow = (float)value;
     memcpy(to, &narrow, sizeof narrow);
+}
+
+static const char beyond_i32[] = "must be -2147483648 to 2147483647";
+
+/* An integer into 32 bits; `sign`: that of one beyond 64, or 0. 1: it does not fit, and must. */
+static int store_i32(const param *p, int64_t value, int sign, void *to) {
+    if (sign) value = sign > 0 ? INT64_MAX : INT64_MIN;
+    int32_t narrow = value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : (int32_t)value;
+    memcpy(to, &narrow, sizeof narrow);
+    return p->type == PARAM_I32 && narrow != value;
 }
 
 static int store_integer(const param *p, PyObject *number, void *to) {
     int overflow = 0;
     int64_t value = PyLong_AsLongLongAndOverflow(number, &overflow);
     if (value == -1 && PyErr_Occurred()) return -1;
-    if (p->type == PARAM_I32) {
-        int32_t narrow = overflow ? (overflow > 0 ? INT32_MAX : INT32_MIN) : clamp_i32(value);
-        memcpy(to, &narrow, sizeof narrow);
-        return 0;
+    if (p->type == PARAM_I32 || p->type == PARAM_CLAMPED) {
+        if (!store_i32(p, value, overflow, to)) return 0;
+        PyErr_Format(PyExc_ValueError, "%s is %R: %s", p->name, number, beyond_i32);
+        return -1;
     }
     uint64_t wide = (uint64_t)value;
     if (overflow > 0) wide = PyLong_AsUnsignedLongLong(number);
@@ -120,22 +125,24 @@ static int64_t read_integer(const array_view *view, const char *from) {
     return (int64_t)value;
 }
 
-/* One element of an array of another dtype. */
-static void convert(const param *p, const char *from, void *to) {
+/* One element of an array of another dtype. 0, or -1 with an exception. */
+static int convert(const param *p, const char *from, void *to) {
     const array_view *view = &p->view;
     int real = view->dtype.code == DL_FLOAT || view->dtype.code == DL_BFLOAT;
     int huge = view->dtype.code == DL_UINT && view->dtype.bits == 64;
     if (p->type == PARAM_F32) {
         int64_t whole = real ? 0 : read_integer(view, from);
         store_f32(to, real ? read_float(view, from) : huge ? (double)(uint64_t)whole : (double)whole);
-    } else if (p->type == PARAM_I32) {
-        int64_t whole = read_integer(view, from);
-        int32_t narrow = huge && whole < 0 ? INT32_MAX : clamp_i32(whole);
-        memcpy(to, &narrow, sizeof narrow);
-    } else {
+    } else if (p->type == PARAM_U64) {
         int64_t whole = read_integer(view, from); /* int64 is taken bit for bit */
         memcpy(to, &whole, sizeof whole);
+    } else {
+        int64_t whole = read_integer(view, from);
+        if (!store_i32(p, whole, huge && whole < 0, to)) return 0;
+        PyErr_Format(PyExc_ValueError, huge ? "%s is %llu: %s" : "%s is %lld: %s", p->name, (long long)whole, beyond_i32);
+        return -1;
     }
+    return 0;
 }
 
 static int dtype_can(const param *p, char *text, size_t bytes) {
@@ -152,8 +159,8 @@ static int dtype_can(const param *p, char *text, size_t bytes) {
 static int dtype_fits(const param *p) {
     const array_view *v = &p->view;
     if (p->type == PARAM_F32) return array_is(v, DL_FLOAT, 32);
-    if (p->type == PARAM_I32) return array_is(v, DL_INT, 32);
-    return array_is(v, DL_UINT, 64) || array_is(v, DL_INT, 64);
+    if (p->type == PARAM_U64) return array_is(v, DL_UINT, 64) || array_is(v, DL_INT, 64);
+    return array_is(v, DL_INT, 32);
 }
 
 static int take_array(param *p, PyObject *object, int64_t count, const dl_device *device) {
@@ -186,7 +193,7 @@ static int take_array(param *p, PyObject *object, int64_t count, const dl_device
         return 0;
     }
     if (!v->ndim) {
-        convert(p, v->data, &p->value);
+        if (convert(p, v->data, &p->value)) return -1;
         p->scalar = 1;
         p->data = &p->value;
         return 0;
@@ -199,7 +206,7 @@ static int take_array(param *p, PyObject *object, int64_t count, const dl_device
     p->made = malloc((size_t)length * size + 1);
     if (!p->made) return PyErr_NoMemory(), -1;
     for (int64_t i = 0; i < length; ++i)
-        convert(p, v->data + i * step * (int64_t)from_size, (char *)p->made + (size_t)i * size);
+        if (convert(p, v->data + i * step * (int64_t)from_size, (char *)p->made + (size_t)i * size)) return -1;
     p->data = p->made;
     return 0;
 }

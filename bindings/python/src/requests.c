@@ -116,7 +116,7 @@ static int value_set(draft *d, const char *name, PyObject *value, int dialect) {
     } own[] = {
         {"seed", PARAM_U64, &r->seed, ALL},           {"position", PARAM_U64, &d->position, ALL},
         {"flags", PARAM_I32, &r->extra.flags, ALL},   {"temperature", PARAM_F32, &r->temperature, OURS},
-        {"top_k", PARAM_I32, &r->top_k, OURS | OPENAI}, {"top_p", PARAM_F32, &r->top_p, OURS},
+        {"top_k", PARAM_CLAMPED, &r->top_k, OURS | OPENAI}, {"top_p", PARAM_F32, &r->top_p, OURS},
         {"min_p", PARAM_F32, &r->min_p, OURS | OPENAI},
     };
     for (int i = 0; i < LISTS; ++i)

@@ -87,7 +87,7 @@ PyObject *core_quick(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "O!OOOOOi", workspaces_type, &workspaces, &a.logits, &a.params, &a.requests, &token, &flags,
                           &c.after.what))
         return NULL;
-    a.flags = batch_number(flags);
+    a.flags = batch_number(flags, "flags");
     if (PyErr_Occurred()) return NULL;
     if (!PyTuple_Check(((workspaces_object *)workspaces)->quick) || PyTuple_Check(token) || !array_peek(a.logits, &seen) ||
         seen.ndim != 2 || !array_on_gpu(&seen) || (a.params != Py_None && !params_plain(a.params))) {
@@ -126,8 +126,8 @@ static int call_check(const batch *b, PyObject *call_arguments) {
     for (int i = 0; i < PARAM_COUNT && params != Py_None; ++i)
         if (b->param[i].made && !b->param[i].scalar && array_check(PyTuple_GetItem(params, i))) {
             PyErr_Format(PyExc_TypeError, "%s: a prepared call reads arrays in place, so this one must be contiguous and %s",
-                         b->param[i].name, b->param[i].type == PARAM_F32 ? "float32" : b->param[i].type == PARAM_I32 ? "int32"
-                                                                                                                  : "uint64");
+                         b->param[i].name, b->param[i].type == PARAM_F32 ? "float32" : b->param[i].type == PARAM_U64 ? "uint64"
+                                                                                                                  : "int32");
             return -1;
         }
     const struct {
@@ -234,12 +234,20 @@ static PyObject *call_run(PyObject *self, PyObject *arguments, PyObject *words) 
         PyErr_SetString(PyExc_TypeError, "a prepared call takes no keywords");
         return NULL;
     }
+    if (PyTuple_Size(arguments) > 1) {
+        PyErr_Format(PyExc_TypeError, "a prepared call takes a stream, or nothing: %zd arguments were given", PyTuple_Size(arguments));
+        return NULL;
+    }
     PyObject *stream = PyTuple_Size(arguments) ? PyTuple_GetItem(arguments, 0) : NULL;
     if (call->running) {
         PyErr_SetString(PyExc_RuntimeError, "this prepared call is running in another thread: prepare one for each");
         return NULL;
     }
     const int far = b->plan->desc.backend == RAFFLE_CUDA;
+    if (!far && stream && stream != Py_None) {
+        PyErr_SetString(PyExc_ValueError, "stream is for a GPU: the logits are on the CPU");
+        return NULL;
+    }
     if (far) {
         if (stream && stream != Py_None) {
             if (stream_address(stream, (void **)&b->launch.stream)) return NULL;
@@ -298,7 +306,8 @@ static PyType_Slot call_slots[] = {
     {Py_tp_dealloc, call_dealloc},
     {Py_tp_traverse, call_traverse},
     {Py_tp_call, call_run},
-    {Py_tp_doc, "A call whose arguments are checked already: call it, and it draws. Returns `out`, and the report if there is one."},
+    {Py_tp_doc, "A call whose arguments are checked already: call it, and it draws. Returns `out`, and the report if there is one. "
+                "On a GPU it takes a stream's address; without one the stream is that of prepare(), or the current one."},
     {0, NULL},
 };
 PyType_Spec call_spec = {"raffle._core.Call", sizeof(call_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, call_slots};

@@ -90,7 +90,7 @@ static int draft_params_take(verify_call *c, PyObject *params, unsigned flags, i
     p->slots = entries;
     for (int i = 0; i < 4; ++i) {
         param *d = &c->draft_param[i];
-        if (param_take(d, PyTuple_GetItem(params, i), names[i], i == 1 ? PARAM_I32 : PARAM_F32, entries, &b->logits_view.device))
+        if (param_take(d, PyTuple_GetItem(params, i), names[i], i == 1 ? PARAM_CLAMPED : PARAM_F32, entries, &b->logits_view.device))
             return -1;
         param_drop_default(d, i == 0 || i == 2 ? 1.0 : 0.0);
         if (!far && d->data && d->scalar && param_spread(d, 0, entries)) return -1;
@@ -141,7 +141,7 @@ static int drafts_check(const verify_call *c) {
     for (int64_t i = 0; first && i <= d->requests; from = first[i++]) {
         const int64_t least = i == d->requests ? c->token.count : from, most = i ? c->token.count : 0;
         if (first[i] >= least && first[i] <= most) continue;
-        PyErr_Format(PyExc_ValueError, "drafts.first[%lld] is %d: must be %lld to %lld", (long long)i, (int)first[i], (long long)least,
+        PyErr_Format(PyExc_ValueError, "first[%lld] is %d: must be %lld to %lld", (long long)i, (int)first[i], (long long)least,
                      (long long)most);
         return -1;
     }

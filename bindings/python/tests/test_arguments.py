@@ -32,17 +32,19 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(slot=0), ValueError, "slot must have an entry per row"),
     (dict(slot=[0, 0, 0]), ValueError, "no parameter is an array of slots"),
     (dict(slot=[0, 0, 0], seed=[1, 2], position=[1, 2, 3]), ValueError, "position has 3 entries where another parameter has 2"),
-    (dict(index=[0, 3]), ValueError, "row_index of row 1 is 3: must be 0 to 2"),
-    (dict(index=[0, -1]), ValueError, "row_index of row 1 is -1"),
+    (dict(index=[0, 3]), ValueError, "index of row 1 is 3: must be 0 to 2"),
+    (dict(index=[0, -1]), ValueError, "index of row 1 is -1"),
     (dict(index=1), ValueError, "index must have an entry per result"),
     (dict(index=[0.5]), TypeError, "index must be an integer"),
     (dict(index=[0, 1], seed=[1, 2, 3]), ValueError, "seed has 3 entries: must be 2"),
     (dict(probs=True, temperature=0.5), ValueError, "temperature"),
-    (dict(flags=64), ValueError, "params.flags has unknown bits: 0x40"),
+    (dict(flags=64), ValueError, "flags has unknown bits: 0x40"),
     (dict(threads=0), ValueError, "threads is 0: must be 1 to 256"),
     (dict(threads=1000), ValueError, "threads is 1000"),
+    (dict(threads=1.5), TypeError, "threads is 1.5: must be an integer"),
+    (dict(threads=None), TypeError, "threads is None: must be an integer"),
     (dict(dtype="int8"), ValueError, "dtype is 'int8'"),
-    (dict(dtype="bfloat16"), TypeError, "logits: dtype is float32"),
+    (dict(dtype="bfloat16"), TypeError, "logits: dtype is float32, must be 16-bit integers where dtype= is given$"),
     (dict(allow=np.ones((3, 8))), TypeError, "allow has dtype float64"),
     (dict(allow=np.ones((3, 9), bool)), ValueError, "allow has 9 entries per row: the vocabulary has 8"),
     (dict(allow=np.ones((2, 8), bool)), ValueError, "allow must have"),
@@ -55,12 +57,15 @@ GOOD = np.zeros((3, 8), np.float32)
     (dict(out=np.zeros(3, ">i4")), TypeError, "out has elements of format '>i'"),
     (dict(out=np.zeros(3, np.int32)[::-1]), ValueError, "out must be contiguous"),
     (dict(out=(np.zeros(3, np.int32),)), ValueError, "out has 1 entries: must be an array, or"),
-    (dict(flags=2**70), ValueError, "params.flags has unknown bits"),
-    (dict(threads=2**70), ValueError, "threads is 2147483647"),
+    (dict(flags=2**70), ValueError, "flags is 1180591620717411303424: must be -2147483648 to 2147483647"),
+    (dict(threads=2**70), ValueError, "threads is 1180591620717411303424: must be -2147483648 to"),
     (dict(stream=2**64), ValueError, "stream is 18446744073709551616: must be a CUDA stream's address"),
     (dict(stream="a"), TypeError, "stream is 'a'"),
     (dict(presence_penalty={1: 2.0}), TypeError, "presence_penalty is {1: 2.0}: must be a number"),
     (dict(logprob_token_ids=[[1]] * 2), ValueError, "logprob_token_ids has 2 rows: the logits have 3"),
+    (dict(logprob_token_ids=[[1], [1, 2], [3]]), ValueError, "logprob_token_ids has rows of 1 and of 2 ids: must be [m] or [rows, m]"),
+    (dict(logprob_token_ids=[[1, 2], np.array([1])]), ValueError, "logprob_token_ids has rows of 2 and of 1 ids"),
+    (dict(logprob_token_ids=[[1], 2, [3]]), ValueError, "logprob_token_ids has rows of 1 and of no ids"),
     (dict(out=np.zeros(3, np.int64)), TypeError, "out has dtype int64: must be int32"),
     (dict(out=np.zeros(4, np.int32)), ValueError, "out must have 3 rows"),
     (dict(out=np.zeros((3, 1), np.int32)), ValueError, "out must have 3 rows"),
@@ -73,7 +78,7 @@ GOOD = np.zeros((3, 8), np.float32)
 def test_parameters(words, error, sentence):
     rows = len(words["index"]) if isinstance(words.get("index"), list) else 3
     out = words.pop("out", np.full(rows, 77, np.int32))
-    with pytest.raises(error, match=sentence.replace("(", r"\(")):
+    with pytest.raises(error, match=sentence.replace("(", r"\(").replace("[", r"\[")):
         raffle.sample(GOOD, out=out, **words)
     if isinstance(out, np.ndarray) and out.dtype == np.int32:
         assert set(out.ravel().tolist()) <= {0, 77}
@@ -234,7 +239,7 @@ ZERO_AXES = np.array(1.0, np.float32)
     (lambda: raffle.verify(ZERO_AXES, np.zeros((1, 1), int)), ValueError, "logits have 0 axes"),
     (lambda: raffle.pack_mask(np.array(True)), ValueError, "mask has 0 axes"),
     (lambda: raffle.kept_list(GOOD, "x"), TypeError, "room is 'x'"),
-    (lambda: raffle.explain(GOOD, row=2**70), ValueError, "row is 9223372036854775807: the batch has 3"),
+    (lambda: raffle.explain(GOOD, row=2**70), ValueError, "row is 1180591620717411303424: must be within 64 bits"),
     (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=1), TypeError, "draft_logits must be an array"),
     (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_probs="x"), TypeError, "draft_probs must be an array"),
     (lambda: raffle.verify(GOOD, np.zeros(2, int), first=[]), ValueError, "first must have an entry for each request, and one more"),
@@ -257,6 +262,135 @@ ZERO_AXES = np.array(1.0, np.float32)
 def test_of_every_function(call, error, sentence):
     with pytest.raises(error, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("flags", ["joint", None, "", ["joint"], 1.0, True, np.ones(3, int)])
+@pytest.mark.parametrize("call", [
+    lambda flags: raffle.sample(GOOD, seed=1, flags=flags),
+    lambda flags: raffle.sample(GOOD, seed=1, flags=flags, banned_token_ids=[1]),
+    lambda flags: raffle.prepare(GOOD, seed=1, flags=flags),
+    lambda flags: raffle.explain(GOOD, flags=flags),
+    lambda flags: raffle.softmax(GOOD, flags=flags),
+    lambda flags: raffle.mask(GOOD, flags=flags),
+    lambda flags: raffle.kept(GOOD, flags=flags),
+    lambda flags: raffle.kept_list(GOOD, 3, flags=flags),
+    lambda flags: raffle.verify(GOOD, np.zeros((1, 2), int), seed=1, flags=flags),
+    lambda flags: raffle.verify(GOOD, np.zeros((1, 2), int), seed=1, draft_logits=GOOD[:2], draft_params={"flags": flags}),
+    lambda flags: raffle.Sampler(3, flags=flags),
+])
+def test_flags_that_are_none(call, flags):
+    with pytest.raises(TypeError, match="flags is .*: must be an integer, as raffle.TOP_P_JOINT"):
+        call(flags)
+
+
+FAR = 2**40
+
+
+def set_prompt(tokens):
+    sampler = raffle.Sampler(1, vocab=8, history_max=8)
+    sampler.set_prompt(sampler.add(), tokens)
+
+
+@pytest.mark.parametrize("call, name", [
+    (lambda far: raffle.sample(GOOD, index=far), "index"),
+    (lambda far: raffle.sample(GOOD, slot=far, seed=[1, 2, 3]), "slot"),
+    (lambda far: raffle.sample(GOOD, banned_token_ids=far), "banned_token_ids"),
+    (lambda far: raffle.sample(GOOD, logit_bias={int(i): 1.0 for i in far}), "logit_bias"),
+    (lambda far: raffle.sample(GOOD, presence_penalty=1, output_token_ids=[far] * 3), "tokens"),
+    (lambda far: raffle.sample(GOOD, presence_penalty=1, prompt_token_ids=[far] * 3), "tokens"),
+    (lambda far: raffle.verify(GOOD, np.array([far])[:, :2], seed=1), "drafts"),
+    (lambda far: raffle.verify(GOOD, np.zeros(2, int), first=[0, 2, int(far[-1])], seed=1), "first"),
+    (lambda far: raffle.verify(GOOD, np.zeros((1, 2), int), parent=far[:2], seed=1), "parent"),
+    (set_prompt, "tokens"),
+])
+@pytest.mark.parametrize("far, number", [([0, FAR, FAR], FAR), (np.array([0, FAR, FAR]), FAR), ([0, 2**31, 2**31], 2**31),
+                                         ([0, -(2**70), -(2**70)], -(2**70)), (np.array([0, 2**64 - 1, 2**64 - 1], np.uint64), 2**64 - 1)])
+def test_ids_beyond_32_bits(call, name, far, number):
+    """The number that was given is in the sentence, and none that it was made."""
+    if name == "drafts" and number < -(2**63):
+        pytest.skip("no array has it")
+    with pytest.raises(ValueError, match=f"{name} is {number}: must be -2147483648 to 2147483647"):
+        call(far)
+
+
+def test_top_k_beyond_32_bits_is_off():
+    wanted = raffle.sample(GOOD, seed=1).tolist()
+    for top_k in (2**40, -(2**70), [2**70] * 3, np.full(3, 2**40), np.full(3, 2**64 - 1, np.uint64)):
+        assert raffle.sample(GOOD, seed=1, top_k=top_k).tolist() == wanted
+
+
+@pytest.mark.parametrize("call, sentence", [
+    (lambda: raffle.sample(GOOD, logit_bias={8: 1.0}), r"^logit_bias\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, logit_bias={1: float("nan")}), r"^logit_bias\[0\] of row 0 is nan"),
+    (lambda: raffle.sample(GOOD, banned_token_ids=[8]), r"^banned_token_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, allowed_token_ids=[8]), r"^allowed_token_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, stop_token_ids=[8]), r"^stop_token_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, dry_sequence_breaker_ids=[8]), r"^dry_sequence_breaker_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, bad_words_token_ids=[[8]]), r"^bad_words_token_ids\[0\] of row 0 is 8"),
+    (lambda: raffle.sample(GOOD, flags=64 | raffle.COUNT_PROMPT), "^flags of row 0 has unknown bits: 0x240"),
+    (lambda: raffle.sample(GOOD, repetition_penalty=2.0), "^repetition_penalty of row 0 needs a history: give prompt_token_ids or"),
+    (lambda: raffle.sample(GOOD, frequency_penalty=1.0), "^frequency_penalty of row 0 needs a history"),
+    (lambda: raffle.sample(GOOD, presence_penalty=1.0), "^presence_penalty of row 0 needs a history"),
+    (lambda: raffle.sample(GOOD, no_repeat_ngram_size=2), "^no_repeat_ngram_size of row 0 needs a history"),
+    (lambda: raffle.sample(GOOD, bad_words_token_ids=[[1, 2]]), "^bad_words_token_ids of row 0 needs a history"),
+    (lambda: raffle.sample(GOOD, probs=True, logprobs=1), "^logprobs and logprob_token_ids are for logits, and probs is True"),
+    (lambda: raffle.sample(GOOD, probs=True, banned_token_ids=[1]), "are for logits, and probs is True"),
+    (lambda: raffle.softmax(GOOD, probs=True, banned_token_ids=[1]), "are for logits, and probs is True"),
+    (lambda: raffle.softmax(GOOD, 0.5, probs=True), "^temperature is set, but probs is True"),
+    (lambda: raffle.Sampler(1, vocab=8, history_max=2**30), "^history_max is 1073741824: must be 1 to 1048576"),
+    (lambda: raffle.Sampler(1, vocab=2**22, history_max=8), "^vocab is 4194304: must be 1 to 2097152"),
+    (lambda: raffle.verify(GOOD[:2], np.zeros(1, int), first=[0, 2], seed=1), r"^first\[1\] is 2"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), parent=[-1, 0], method="block"), "^parent is set: method 'block' needs chains"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), rate=0.5), "but for method 'synthetic'$"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=GOOD[:2], method="match"), "does not use"),
+    (lambda: raffle.verify(GOOD, np.zeros((1, 2), int), draft_logits=GOOD[:2], draft_params={"temperature": -1}), "of draft_params of"),
+])
+def test_names_are_those_of_python(call, sentence):
+    with pytest.raises(ValueError, match=sentence) as raised:
+        call()
+    assert "RAFFLE_" not in str(raised.value) and "NULL" not in str(raised.value)
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (dict(presence_penalty=1, prompt_token_ids=[[1], [2], [8]]), "token 0 of row 2 is 8"),
+    (dict(presence_penalty=1, output_token_ids=[[1], [2], [3, 8]]), "token 1 of row 2 is 8"),
+    (dict(presence_penalty=1, output_token_ids=[[1], [2], [2**40]]), "tokens is 1099511627776"),
+    (dict(banned_token_ids=[[1], [2], [8]]), r"banned_token_ids\[0\] of row 2 is 8"),
+    (dict(logit_bias=[None, {1: 1.0}, {1: float("nan")}]), r"logit_bias\[0\] of row 2 is nan"),
+    (dict(presence_penalty=[0, 0, 9]), "presence_penalty is 9"),
+    (dict(presence_penalty=[0, 0, 1]), "presence_penalty of row 2 needs a history"),
+    (dict(temperature=[1, 1, -1]), "temperature of row 2 is -1"),
+])
+def test_the_row_is_that_of_the_batch(words, sentence):
+    for call in (raffle.sample, raffle.softmax):
+        with pytest.raises(ValueError, match=sentence) as raised:
+            call(GOOD, **words)
+        assert raised.value.row == 2
+
+
+def test_the_request_is_that_of_the_batch():
+    words = dict(banned_token_ids=[[1], [8]])
+    with pytest.raises(ValueError, match=r"banned_token_ids\[0\] of request 1 is 8") as raised:
+        raffle.verify(np.zeros((2, 3, 8), np.float32), np.zeros((2, 2), int), seed=1, **words)
+    assert raised.value.row == 1
+
+
+def test_a_sampler_names_slots():
+    sampler = raffle.Sampler(3, vocab=8, history_max=4)
+    sampler.add()
+    slot = sampler.add()
+    for call, sentence in ((lambda: sampler.add(banned_token_ids=[8]), r"^banned_token_ids\[0\] is 8: must be 0 to 7"),
+                           (lambda: sampler.set(slot, banned_token_ids=[8]), r"^banned_token_ids\[0\] of slot 1 is 8"),
+                           (lambda: sampler.set_prompt(slot, [1, 8]), "^token 1 of slot 1 is 8: must be 0 to 7"),
+                           (lambda: sampler.set_prompt(slot, range(5)), "^slot 1 has 5 tokens: its history has room for 4"),
+                           (lambda: sampler.accept(slot, 9), "^token 0 of slot 1 is 9"),
+                           (lambda: sampler.truncate(slot, 1), "^count of slot 1 is 1: the output has 0 tokens"),
+                           (lambda: sampler.truncate(slot, -1), "^count is -1: must be 0 or more")):
+        with pytest.raises(ValueError, match=sentence) as raised:
+            call()
+        assert getattr(raised.value, "row", None) is None  # it has a slot, not a row
+    with pytest.raises(TypeError, match="^count is 'x': must be an integer"):
+        sampler.truncate(slot, "x")
 
 
 def test_numbers_of_numpy():

@@ -48,6 +48,15 @@ def test_import_without_a_driver():
     assert "libc.so" in linked and not re.search("cuda|nvidia|libpython", linked), linked
 
 
+def test_flags_are_those_of_the_header():
+    """Every row flag, and every flag of a batch or request, under its name without RAFFLE_."""
+    header = (PROJECT / "include/raffle/raffle.h").read_text()
+    flags = {name: int(value) for name, value in re.findall(r"#define RAFFLE_(\w+) (\d+)u\b", header) if name != "LOG"}
+    assert {"ROW_NAN", "ROW_DRAFT", "TOP_P_JOINT", "COUNT_PROMPT"} <= flags.keys()
+    assert {name: getattr(raffle, name, None) for name in flags} == flags
+    assert flags.keys() <= set(raffle.__all__)
+
+
 def modules():
     return ["raffle"] + [f"raffle.{m.name}" for m in pkgutil.iter_modules(raffle.__path__) if m.name != "_core"]
 

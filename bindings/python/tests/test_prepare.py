@@ -102,8 +102,14 @@ def test_reports(logits):
 
 def test_arguments_of_the_call(logits):
     call = raffle.prepare(logits, seed=1)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="a prepared call takes no keywords"):
         call(position=1)
+    with pytest.raises(TypeError, match="a prepared call takes a stream, or nothing: 2 arguments were given"):
+        call(None, 1)
+    for stream in (1, 0, "x"):
+        with pytest.raises(ValueError, match="stream is for a GPU: the logits are on the CPU"):
+            call(stream)
+    assert call(None).tolist() == call().tolist()
 
 
 def test_memory_that_was_given_back(logits):

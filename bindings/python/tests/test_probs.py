@@ -54,6 +54,26 @@ def test_filters_agree_with_the_kept_set(logits):
     assert (unpack(raffle.kept(logits, top_k=7)).sum(1) == 7).all()
 
 
+@pytest.mark.parametrize("row, words, kept, likely", [
+    ([0, 1, np.inf, 2, np.inf, -np.inf, np.nan], {}, [0, 1, 2, 3, 4], [2, 4]),
+    ([0, 1, np.inf, 2, np.inf, -np.inf, np.nan], dict(top_k=4), [1, 2, 3, 4], [2, 4]),
+    ([0, 1, np.inf, 2, np.inf, -np.inf, np.nan], dict(top_p=0.999), [2, 4], [2, 4]),
+    ([0, 1, np.inf, 2, np.inf, -np.inf, np.nan], dict(min_p=0.001), [2, 4], [2, 4]),
+    ([0, 1, np.inf, 2, np.inf, -np.inf, np.nan], dict(temperature=0), [2], [2]),
+    ([0, -100, -3e38, -np.inf], {}, [0, 1, 2], [0]),
+    ([0, -100, -3e38, -np.inf], dict(top_k=2), [0, 1], [0]),
+    ([0.5, 0, 1e-38, -1, np.nan, 0.5], dict(probs=True), [0, 2, 5], [0, 5]),
+])
+def test_kept_counts_tokens_without_a_chance(row, words, kept, likely):
+    """What masks and filters leave, as the docstring says, and not only what has a probability."""
+    row = np.array([row], np.float32)
+    ids, count = raffle.kept_list(row, 8, **words)
+    assert ids[0, : count[0]].tolist() == kept
+    assert np.flatnonzero(unpack(raffle.kept(row, **words), row.shape[1])[0]).tolist() == kept
+    assert np.flatnonzero(raffle.softmax(row, **words)[0]).tolist() == likely
+    assert set(raffle.sample(row, seed=1, index=[0] * 1000, **words).tolist()) <= set(likely)
+
+
 def test_kept_is_what_allow_takes(logits):
     kept = raffle.kept(logits, top_k=9)
     assert (raffle.sample(logits, seed=1, allow=kept) == raffle.sample(logits, seed=1, top_k=9)).all()

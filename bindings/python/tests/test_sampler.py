@@ -323,7 +323,7 @@ def test_wrong_histories(logits):
     assert out.tolist() == [9, 9] and sampler.history(slot) == ([], []) and sampler.get(slot)["position"] == 0
     sampler.sample(logits[:2], [slot, other], accept=False)
     assert sampler.history(other)[0] == [1, 2, 3, 4]
-    with pytest.raises(ValueError, match="state.vocab is 800: the plan's is 5"):
+    with pytest.raises(ValueError, match="vocab is 800: that of the logits is 5"):
         sampler.sample(np.zeros((1, 5), np.float32), [slot])
     for words in (dict(vocab=-1), dict(history_max=5), dict(vocab=10, history_max=-1), dict(vocab=2**22, history_max=5),
                   dict(vocab=10, history_max=2**21)):
@@ -455,7 +455,7 @@ def test_logits_of_another_vocabulary(vocab):
     """Told before anything is drawn, whatever the token would have been, and whatever requests ask for: as on a GPU."""
     sampler = raffle.Sampler(1, vocab=VOCAB, history_max=8)
     slot = sampler.add(temperature=0)
-    sentence = f"state.vocab is {VOCAB}: the plan's is {vocab}"
+    sentence = f"vocab is {VOCAB}: that of the logits is {vocab}"
     for call in (lambda: sampler.sample(np.zeros((1, vocab), np.float32), [slot]),
                  lambda: sampler.verify(np.zeros((1, 2, vocab), np.float32), np.zeros((1, 1), np.int32), [slot])):
         with pytest.raises(ValueError, match=sentence):

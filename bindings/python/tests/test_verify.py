@@ -108,6 +108,15 @@ def test_errors(words, error, sentence):
         raffle.verify(rows(2, 3), drafts, **words)
 
 
+def test_a_draft_whose_own_row_is_empty():
+    """It is not used, and the flag of the token says so."""
+    probs = np.full((2, 2, VOCAB), 1 / VOCAB, np.float32)
+    probs[1, 0] = np.nan
+    drafts = rows(2, 3).argmax(2)[:, :2]
+    done = raffle.verify(rows(2, 3), drafts, temperature=0.01, seed=1, draft_probs=probs)
+    assert done.row_flags.tolist() == [[0, 0, 0], [raffle.ROW_DRAFT, 0, 0]] and done.accepted.tolist() == [2, 0]
+
+
 def test_penalties_go_on_with_the_drafts():
     """method='match' with histories: the text and the log-probabilities of plain calls that are told the whole text."""
     target, ask = rows(3, 5, seed=4, scale=1.0), dict(repetition_penalty=1.8, presence_penalty=1.5, no_repeat_ngram_size=2, logit_bias={3: 2.0},
