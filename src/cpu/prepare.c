@@ -51,6 +51,24 @@ history raffle_slot_history(const raffle_state *state, const slot_layout *l, int
     return h;
 }
 
+raffle_status raffle_check_history(const raffle_state *state, const slot_layout *l, int64_t slot, int64_t row, const char *what,
+                                   raffle_error *error) {
+    const history h = raffle_slot_history(state, l, slot);
+    if (history_sound(h.head, h.token_max, h.entry_max)) return RAFFLE_OK;
+    return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "slot %lld of %s %lld was never cleared, or written over", (long long)slot, what,
+                       (long long)row);
+}
+
+raffle_status raffle_check_histories(const call *call, int64_t rows, const char *what, raffle_error *error) {
+    const raffle_params *p = &call->params;
+    raffle_status status = RAFFLE_OK;
+    for (int64_t row = 0; !status && p->extra && p->state && row < rows; ++row) {
+        const int64_t slot = slot_of(p, row);
+        if (extra_history_user(&p->extra[slot])) status = raffle_check_history(&call->state, &call->layout, slot, row, what, error);
+    }
+    return status;
+}
+
 /* ---- what a row looks back at ------------------------------------------------------------------------ */
 
 /* What was said: token[0 .. length-1], the first `prompt` of them the prompt; and each token with its counts. */

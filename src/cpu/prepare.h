@@ -63,4 +63,10 @@ int raffle_prepare_patch(const call *call, const cpu_table *table, int dtype, in
 /* A slot of a state in host memory. */
 history raffle_slot_history(const raffle_state *state, const slot_layout *layout, int64_t slot);
 
+/* Whether a slot is one that calls have left, of a row or request (`what`). */
+raffle_status raffle_check_history(const raffle_state *state, const slot_layout *layout, int64_t slot, int64_t row, const char *what,
+                                   raffle_error *error);
+/* The same for all whose requests look back. */
+raffle_status raffle_check_histories(const call *call, int64_t rows, const char *what, raffle_error *error);
+
 #endif

@@ -44,13 +44,21 @@ static raffle_status check_tokens(const state_call *c, int64_t row, raffle_error
 static raffle_status check_row(const state_call *c, int64_t row, raffle_error *error) {
     const raffle_tokens *t = &c->tokens;
     raffle_status status = check_slot(c, row, slot_at(c, row), error);
-    if (!status && c->action == STATE_FORK) status = check_slot(c, row, t->token[row * t->stride], error);
+    if (status) return status;
+    const int32_t to = c->action == STATE_FORK ? t->token[row * t->stride] : 0;
+    if (to < 0 || to >= c->state.slots)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "token of row %lld is %d: must be a slot, 0 to %lld", (long long)row, to,
+                           (long long)c->state.slots - 1);
+    const int made_anew = c->action == STATE_PROMPT || c->action == STATE_RESET;
+    if (!made_anew) status = raffle_check_history(&c->state, &c->layout, slot_at(c, row), row, "row", error);
     if (status) return status;
     int64_t count = count_at(c, row);
     int reads = c->action == STATE_PROMPT || c->action == STATE_ACCEPT;
-    if (count < 0 || (reads && count > t->stride))
+    if (reads && (count < 0 || count > t->stride))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "count of row %lld is %lld: must be 0 to %lld", (long long)row,
                            (long long)count, (long long)t->stride);
+    if (count < 0)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "count of row %lld is %lld: must be 0 or more", (long long)row, (long long)count);
     if (c->action == STATE_TRUNCATE) {
         history h = slot_history(c, slot_at(c, row));
         if (count > h.head->length - h.head->prompt)

@@ -31,11 +31,8 @@ static __device__ __forceinline__ history slot_parts(const slot_pool *p, int64_t
     return h;
 }
 
-/* Whether lengths are such as calls leave. Memory that was never cleared may hold anything, and no kernel may read or
- * write outside because of it. */
 static __device__ __forceinline__ bool head_sound(const history_head *head, const slot_pool *p) {
-    return head->prompt >= 0 && head->prompt <= head->length && head->length <= p->history_max && head->entries >= 0 &&
-           head->entries <= p->entry_max;
+    return history_sound(head, p->history_max, p->entry_max);
 }
 
 /* Whether histories go on with drafts: those of raffle_verify do. */

@@ -23,6 +23,13 @@ typedef struct history {
     uint32_t index_mask;
 } history;
 
+/* Whether lengths are such as calls leave. Memory that was never cleared may hold anything, and nobody may read or write outside because
+ * of it. */
+RAFFLE_FN int history_sound(const history_head *head, int32_t token_max, int32_t entry_max) {
+    return head->prompt >= 0 && head->prompt <= head->length && head->length <= token_max && head->entries >= 0 &&
+           head->entries <= entry_max;
+}
+
 /* An entry: token | times in the output << 21 | times in the prompt << 42. */
 #define ENTRY_OUTPUT ((uint64_t)1 << ENTRY_BITS)
 #define ENTRY_PROMPT ((uint64_t)1 << 2 * ENTRY_BITS)

@@ -152,10 +152,73 @@ TEST(taken_back) {
     free(s.memory);
 }
 
+/* Memory that was never cleared is refused wherever its lengths would be believed, and nothing is written. */
+TEST(never_cleared) {
+    enum { V = 300, BYTE = 0xa5 };
+    raffle_state s = raffle_state_init();
+    s.slots = SLOTS;
+    s.history_max = HISTORY;
+    s.vocab = V;
+    const size_t bytes = raffle_state_bytes(&s);
+    s.memory = test_alloc(bytes);
+    char *const before = test_alloc(bytes);
+    float *const row = test_alloc(V * sizeof *row);
+    memset(row, 0, V * sizeof *row);
+    memset(s.memory, BYTE, bytes);
+    memset(before, BYTE, bytes);
+    int32_t slot[] = {1, 3}, token[] = {2, 4}, count[] = {1, 1}, drawn[] = {-77, -77};
+    raffle_tokens t = raffle_tokens_init();
+    raffle_error error = raffle_error_init();
+    t.rows = 2;
+    t.slot = slot;
+    t.token = token;
+    t.count = count;
+    t.stride = 1;
+    typedef raffle_status change(const raffle_state *, const raffle_tokens *, raffle_error *);
+    change *const calls[] = {raffle_state_accept, raffle_state_truncate, raffle_state_fork};
+    for (int i = 0; i < 3; ++i) {
+        CHECK_STATUS(calls[i](&s, &t, &error), RAFFLE_E_ARGUMENT);
+        CHECK(error.row == 0 && strstr(error.text, "slot 1 of row 0 was never cleared"), "call %d, row %lld: %s", i, (long long)error.row,
+              error.text);
+    }
+    CHECK(!memcmp(s.memory, before, bytes), "it was written to");
+    runner own = runner_make_for(RAFFLE_F32, V, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA, HISTORY);
+    raffle_extra extra[SLOTS];
+    memset(extra, 0, sizeof extra);
+    extra[3].presence = 1.0f; /* the other row does not look back */
+    const uint64_t seed[SLOTS] = {0}, position[SLOTS] = {0};
+    raffle_params params = raffle_params_init();
+    raffle_logits logits = raffle_logits_init();
+    raffle_result result = raffle_result_init();
+    params.slots = SLOTS;
+    params.slot = slot;
+    params.seed = seed;
+    params.position = position;
+    params.extra = extra;
+    params.extra_bytes = sizeof extra[0];
+    params.state = &s;
+    logits.data = row;
+    logits.rows = 2;
+    logits.row_index = (const int32_t[]){0, 0};
+    logits.data_rows = 1;
+    result.token = drawn;
+    CHECK_STATUS(raffle_sample(own.plan, &logits, &params, &result, &own.launch, &error), RAFFLE_E_ARGUMENT);
+    CHECK(error.row == 1 && strstr(error.text, "slot 3 of row 1 was never cleared"), "row %lld: %s", (long long)error.row, error.text);
+    CHECK(drawn[0] == -77 && drawn[1] == -77, "tokens %d %d", drawn[0], drawn[1]);
+    t.token = (const int32_t[]){7, 8};
+    CHECK_STATUS(raffle_state_prompt(&s, &t, &error), RAFFLE_OK); /* makes its slots whole, whatever was there */
+    CHECK_STATUS(raffle_sample(own.plan, &logits, &params, &result, &own.launch, &error), RAFFLE_OK);
+    runner_free(own);
+    free(row);
+    free(before);
+    free(s.memory);
+}
+
 int main(void) {
     RUN(few_tokens);
     RUN(one_token);
     RUN(many_tokens);
     RUN(taken_back);
+    RUN(never_cleared);
     return test_report("state");
 }
