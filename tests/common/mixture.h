@@ -86,7 +86,9 @@ static inline void mixture_make(mixture *m, test_random *r, uint32_t wish, int64
         pool_fill(&m->p, i, r, token, length, prompt);
         if (random_below(r, 8)) b->extra[i] = pick_extra(r, &m->lists, wish, vocab, token, length, length - prompt);
     }
-    if (random_below(r, 3) == 0) {
+    if (random_below(r, 5) == 0) {
+        batch_allow(b, r);
+    } else if (random_below(r, 4) == 0) {
         b->allow = malloc((size_t)(rows * b->words) * 4);
         for (int64_t i = 0; i < rows; ++i) vector_allow_make(random_bits(r) >> 40, vocab, b->allow + i * b->words);
     }

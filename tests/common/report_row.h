@@ -67,26 +67,58 @@ static inline void report_row_free(report_row *r) {
 /* The same bits, or both NaN. */
 static inline int report_same(float a, float b) { return !memcmp(&a, &b, sizeof a) || (isnan(a) && isnan(b)); }
 
-/* Whether this is the log-probability and the rank of an id, which may be any number. */
-static inline int report_id_is(const report_row *r, int32_t id, float log, int32_t rank) {
+/* The log-probability and the rank of an id, which may be any number. */
+static inline float report_log(const report_row *r, int32_t id) { return id >= 0 && id < r->vocab && !r->empty ? r->log[id] : NAN; }
+static inline int32_t report_rank(const report_row *r, int32_t id) {
     const int inside = id >= 0 && id < r->vocab && !r->empty;
-    int32_t right = inside;
-    for (int64_t other = 0; inside && other < r->vocab; ++other) right += r->x[other] > r->x[id];
-    return rank == right && report_same(log, inside ? r->log[id] : NAN);
+    int32_t rank = inside;
+    for (int64_t other = 0; inside && other < r->vocab; ++other) rank += r->x[other] > r->x[id];
+    return rank;
+}
+static inline int report_id_is(const report_row *r, int32_t id, float log, int32_t rank) {
+    return rank == report_rank(r, id) && report_same(log, report_log(r, id));
 }
 
-/* Whether these are the likeliest: the next in order, looked for again and again. */
+typedef struct report_entry {
+    float x;
+    int32_t id;
+} report_entry;
+static inline int report_order(const void *left, const void *right) { /* the likeliest first, of equal ones the lowest id */
+    const report_entry *a = (const report_entry *)left, *b = (const report_entry *)right;
+    return a->x > b->x ? -1 : a->x < b->x ? 1 : a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* Whether these are the likeliest, in order. Either array may be NULL. */
 static inline int report_top_is(const report_row *r, const int32_t *token, const float *log, int32_t count) {
-    for (int32_t n = 0; n < count; ++n) {
-        int32_t best = -1;
-        for (int64_t id = 0; id < r->vocab && !r->empty; ++id) {
-            int taken = 0;
-            for (int32_t m = 0; m < n; ++m) taken |= token[m] == id;
-            if (!taken && r->x[id] > -INFINITY && (best < 0 || r->x[id] > r->x[best])) best = (int32_t)id;
-        }
-        if (token[n] != best || !report_same(log[n], best < 0 ? NAN : r->log[best])) return 0;
+    report_entry *entry = (report_entry *)malloc((size_t)r->vocab * sizeof *entry);
+    int32_t entries = 0;
+    int good = 1;
+    for (int64_t id = 0; id < r->vocab && !r->empty; ++id) {
+        const report_entry e = {r->x[id], (int32_t)id};
+        if (e.x > -INFINITY) entry[entries++] = e;
     }
-    return 1;
+    qsort(entry, (size_t)entries, sizeof *entry, report_order);
+    for (int32_t n = 0; n < count; ++n) {
+        const int32_t right = n < entries ? entry[n].id : -1;
+        good = good && (!token || token[n] == right) && (!log || report_same(log[n], report_log(r, right)));
+    }
+    free(entry);
+    return good;
+}
+
+/* Whether a report tells of its result i what is right for `token`, which came from this row; parts that are NULL tell nothing. */
+static inline int report_is(const report_row *r, const raffle_report *told, int64_t i, int32_t token) {
+    const int64_t top = i * told->top_count, all = i * (told->all_stride ? told->all_stride : r->vocab);
+    int good = (!told->chosen || report_same(told->chosen[i], report_log(r, token))) && (!told->rank || told->rank[i] == report_rank(r, token)) &&
+               (!told->entropy || report_same(told->entropy[i], r->entropy));
+    if (told->top_count)
+        good = good && report_top_is(r, told->top_token ? told->top_token + top : NULL, told->top ? told->top + top : NULL, told->top_count);
+    for (int64_t n = i * told->given_count; n < (i + 1) * told->given_count; ++n) {
+        good = good && (!told->given_logprob || report_same(told->given_logprob[n], report_log(r, told->given[n])));
+        good = good && (!told->given_rank || told->given_rank[n] == report_rank(r, told->given[n]));
+    }
+    for (int64_t id = 0; told->all && id < r->vocab; ++id) good = good && report_same(told->all[all + id], r->log[id]);
+    return good;
 }
 
 #endif

@@ -127,6 +127,17 @@ static inline void gpu_fill(void *p, int byte, size_t bytes) {
     CUDA(cudaDeviceSynchronize());
 }
 
+/* Ends what was captured on a stream. Returns how many launches it is; *exec, if not NULL, replays them. */
+static inline size_t gpu_capture_end(cudaStream_t stream, cudaGraphExec_t *exec) {
+    cudaGraph_t graph;
+    size_t launches = 0;
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaGraphGetNodes(graph, NULL, &launches));
+    if (exec) CUDA(cudaGraphInstantiate(exec, graph, 0));
+    CUDA(cudaGraphDestroy(graph));
+    return launches;
+}
+
 static inline void *host_alloc(size_t bytes) {
     void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
     if (!p) abort();

@@ -2,16 +2,11 @@
 #include "match.h"
 
 static cudaGraphExec_t graph_make(match *m, int64_t rows) {
-    cudaGraph_t graph;
     cudaGraphExec_t exec;
     CUDA(cudaStreamBeginCapture(m->stream, cudaStreamCaptureModeGlobal));
     MUST(match_call(m, 0, rows, m->stream, &must_error));
-    CUDA(cudaStreamEndCapture(m->stream, &graph));
-    size_t nodes = 0;
-    CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
-    CHECK(nodes == 1, "the call is %zu launches, not one", nodes);
-    CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    CUDA(cudaGraphDestroy(graph));
+    const size_t launches = gpu_capture_end(m->stream, &exec);
+    CHECK(launches == 1, "the call is %zu launches, not one", launches);
     return exec;
 }
 
@@ -152,24 +147,145 @@ TEST(refused_while_capturing) {
     match_pick(m, &r);
     match_send_controls(m);
     CUDA(cudaStreamSynchronize(m->stream));
-    cudaGraph_t graph;
     cudaGraphExec_t exec;
     CUDA(cudaStreamBeginCapture(m->stream, cudaStreamCaptureModeGlobal));
     CHECK_STATUS(match_call(m, 0, 5, m->stream, NULL), RAFFLE_E_ARGUMENT);
     CHECK_STATUS(match_call(m, 0, 0, m->stream, NULL), RAFFLE_OK);
     MUST(match_call(m, 0, 4, m->stream, &must_error));
-    CUDA(cudaStreamEndCapture(m->stream, &graph));
-    size_t nodes = 0;
-    CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
-    CHECK_EQ(nodes, 1);
-    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK_EQ(gpu_capture_end(m->stream, &exec), 1);
     CUDA(cudaGraphLaunch(exec, m->stream));
     match_fetch(m);
     match_run_cpu(m);
     match_check(m, 0, 4, "captured after a refusal");
     CUDA(cudaGraphExecDestroy(exec));
-    CUDA(cudaGraphDestroy(graph));
     match_free(m);
+}
+
+/* ---- how many launches a call is ---- */
+
+enum { COUNT_ROWS = 6, COUNT_REQUESTS = 2, COUNT_DRAFTS = 2, COUNT_VOCAB = 700, COUNT_HISTORY = 40, COUNT_ROOM = 1 << 20 };
+enum { SAMPLE, WRITE, VERIFY };
+enum { WITH_EXTRA = 1, WITH_REPORT = 2, WITH_INDEX = 4, WITH_FILTERS = 8, WITH_LISTS = 16, WITH_DRAFT_LOGITS = 32 };
+
+static const struct {
+    const char *name;
+    int call, plan, input, method;
+    unsigned with;
+    size_t most;
+} counted[] = {
+    {"raffle_sample", SAMPLE, 0, RAFFLE_LOGITS, 0, 0, 1},
+    {"raffle_sample, filters", SAMPLE, 0, RAFFLE_LOGITS, 0, WITH_FILTERS, 1},
+    {"raffle_sample, row_index", SAMPLE, 0, RAFFLE_LOGITS, 0, WITH_INDEX, 2},
+    {"raffle_sample of probabilities", SAMPLE, 0, RAFFLE_PROBS, 0, WITH_FILTERS, 2},
+    {"raffle_sample, extra", SAMPLE, RAFFLE_PLAN_EXTRA, RAFFLE_LOGITS, 0, WITH_EXTRA | WITH_FILTERS, 1},
+    {"raffle_sample, extra and row_index", SAMPLE, RAFFLE_PLAN_EXTRA, RAFFLE_LOGITS, 0, WITH_EXTRA | WITH_INDEX, 1},
+    {"raffle_sample, report", SAMPLE, RAFFLE_PLAN_REPORT, RAFFLE_LOGITS, 0, WITH_REPORT, 1},
+    {"raffle_sample, all of it", SAMPLE, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, RAFFLE_LOGITS, 0, 15, 1},
+    {"raffle_softmax", WRITE, 0, RAFFLE_LOGITS, 0, 0, 2},
+    {"raffle_softmax, filters", WRITE, 0, RAFFLE_LOGITS, 0, WITH_FILTERS, 2},
+    {"raffle_softmax, extra", WRITE, RAFFLE_PLAN_EXTRA, RAFFLE_LOGITS, 0, WITH_EXTRA, 2},
+    {"raffle_softmax, filters and lists", WRITE, 0, RAFFLE_LOGITS, 0, WITH_FILTERS | WITH_LISTS, 3},
+    {"raffle_softmax of probabilities", WRITE, 0, RAFFLE_PROBS, 0, WITH_FILTERS, 3},
+    {"raffle_softmax of probabilities, lists", WRITE, 0, RAFFLE_PROBS, 0, WITH_FILTERS | WITH_LISTS, 4},
+    {"raffle_verify", VERIFY, 0, RAFFLE_LOGITS, RAFFLE_REJECTION, WITH_DRAFT_LOGITS, 2},
+    {"raffle_verify, no draft logits", VERIFY, 0, RAFFLE_LOGITS, RAFFLE_REJECTION, WITH_FILTERS, 2},
+    {"raffle_verify, blocks", VERIFY, 0, RAFFLE_LOGITS, RAFFLE_BLOCK, WITH_DRAFT_LOGITS, 2},
+    {"raffle_verify, match", VERIFY, 0, RAFFLE_LOGITS, RAFFLE_MATCH, 0, 1},
+    {"raffle_verify, synthetic", VERIFY, 0, RAFFLE_LOGITS, RAFFLE_SYNTHETIC, 0, 1},
+    {"raffle_verify, extra", VERIFY, RAFFLE_PLAN_EXTRA, RAFFLE_LOGITS, RAFFLE_REJECTION, WITH_EXTRA | WITH_DRAFT_LOGITS, 2},
+    {"raffle_verify, report", VERIFY, RAFFLE_PLAN_REPORT, RAFFLE_LOGITS, RAFFLE_REJECTION, WITH_REPORT | WITH_DRAFT_LOGITS, 3},
+    {"raffle_verify, extra and report", VERIFY, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, RAFFLE_LOGITS, RAFFLE_BLOCK,
+     WITH_EXTRA | WITH_REPORT | WITH_DRAFT_LOGITS, 3},
+};
+
+/* A plan, and memory for all that a call may point at. */
+typedef struct counter {
+    raffle_plan *plan;
+    raffle_launch launch;
+    char *memory;
+    raffle_state state;
+} counter;
+
+static raffle_params count_params(const counter *c, unsigned with) {
+    raffle_params p = raffle_params_init();
+    p.seed = p.position = (const uint64_t *)c->memory;
+    if (with & WITH_FILTERS) p.top_p = (const float *)c->memory, p.top_k = (const int32_t *)c->memory;
+    if (with & WITH_EXTRA) {
+        p.extra = (const raffle_extra *)c->memory;
+        p.extra_bytes = sizeof *p.extra;
+        p.state = &c->state;
+    }
+    return p;
+}
+
+static raffle_status count_call(const counter *c, size_t i, raffle_error *error) {
+    const unsigned with = counted[i].with;
+    int32_t *whole = (int32_t *)c->memory;
+    float *real = (float *)c->memory;
+    raffle_params params = count_params(c, with);
+    raffle_logits logits = raffle_logits_init(), draft_logits = logits;
+    raffle_report report = raffle_report_init();
+    logits.data = draft_logits.data = c->memory;
+    logits.rows = COUNT_ROWS;
+    draft_logits.rows = COUNT_REQUESTS * COUNT_DRAFTS;
+    if (with & WITH_INDEX) logits.row_index = whole;
+    report.chosen = report.top = real, report.rank = report.top_token = whole, report.top_count = 5;
+    if (counted[i].call == SAMPLE) {
+        raffle_result result = raffle_result_init();
+        result.token = whole;
+        if (with & WITH_REPORT) result.report = &report;
+        return raffle_sample(c->plan, &logits, &params, &result, &c->launch, error);
+    }
+    if (counted[i].call == WRITE) {
+        raffle_output output = raffle_output_init();
+        output.data = c->memory + COUNT_ROOM / 2;
+        if (with & WITH_LISTS) output.kept_list = whole, output.kept_list_stride = 20, output.kept_count = whole;
+        return raffle_softmax(c->plan, &logits, &params, &output, &c->launch, error);
+    }
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    drafts.method = counted[i].method;
+    drafts.requests = COUNT_REQUESTS;
+    drafts.each = COUNT_DRAFTS;
+    drafts.token = whole;
+    if (with & WITH_DRAFT_LOGITS) drafts.logits = &draft_logits, drafts.params = &params;
+    verified.token = verified.accepted = whole;
+    if (with & WITH_REPORT) verified.report = &report;
+    return raffle_verify(c->plan, &logits, &params, &drafts, &verified, &c->launch, error);
+}
+
+/* As many as the pages say, or fewer. The calls are captured and not run. */
+TEST(launches) {
+    NEED_GPU();
+    cudaStream_t stream;
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; ++i) {
+        counter c = {NULL, raffle_launch_init(), (char *)gpu_alloc(COUNT_ROOM), raffle_state_init()};
+        raffle_plan_desc desc = raffle_plan_desc_init();
+        raffle_error error = raffle_error_init();
+        desc.backend = c.state.backend = RAFFLE_CUDA;
+        desc.vocab = c.state.vocab = COUNT_VOCAB;
+        desc.rows_max = COUNT_ROWS + COUNT_REQUESTS * COUNT_DRAFTS;
+        desc.flags = counted[i].plan;
+        desc.input = counted[i].input;
+        desc.history_max = counted[i].plan & RAFFLE_PLAN_EXTRA ? COUNT_HISTORY : 0;
+        c.state.history_max = COUNT_HISTORY;
+        c.state.slots = COUNT_ROWS;
+        c.state.memory = c.memory;
+        MUST(raffle_plan_create(&desc, &c.plan, &must_error));
+        c.launch.workspace_bytes = raffle_plan_workspace(c.plan);
+        c.launch.workspace = gpu_alloc(c.launch.workspace_bytes);
+        c.launch.stream = stream;
+        CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        const raffle_status status = count_call(&c, i, &error);
+        const size_t found = gpu_capture_end(stream, NULL);
+        CHECK(!status, "%s: %s", counted[i].name, error.text);
+        CHECK(found >= 1 && found <= counted[i].most, "%s is %zu launches, not %zu", counted[i].name, found, counted[i].most);
+        raffle_plan_destroy(c.plan);
+        CUDA(cudaFree(c.launch.workspace));
+        CUDA(cudaFree(c.memory));
+    }
+    CUDA(cudaStreamDestroy(stream));
 }
 
 int main(void) {
@@ -177,5 +293,6 @@ int main(void) {
     RUN(replays_follow_memory);
     RUN(a_hundred_thousand_replays);
     RUN(refused_while_capturing);
+    RUN(launches);
     return test_report("cuda_graphs");
 }

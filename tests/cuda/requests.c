@@ -686,6 +686,81 @@ TEST(lost_histories) {
     }
 }
 
+/* A captured draw with requests serves whatever memory holds later: parameters, requests, histories, masks, logits. */
+TEST(captured_draws) {
+    NEED_GPU();
+    enum { ROWS = 16, VOCAB = 900 };
+    static mixture m;
+    static sent s;
+    static outputs o, *device;
+    test_random r = {212};
+    mixture_make(&m, &r, PICK_ALL, VOCAB, ROWS, RAFFLE_BF16, 0);
+    batch *b = &m.b;
+    if (!b->allow) batch_allow(b, &r);
+    batch_send(&s, b, 0);
+    runner_gpu own = gpu_open(b->dtype, b->vocab, b->rows, HISTORY_MAX);
+    cudaStream_t stream;
+    cudaGraphExec_t exec;
+    raffle_launch launch = raffle_launch_init();
+    raffle_result result = raffle_result_init();
+    device = (outputs *)gpu_alloc(sizeof *device);
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    launch.workspace = own.space;
+    launch.workspace_bytes = own.bytes;
+    launch.stream = stream;
+    result.token = device->token;
+    result.row_flags = device->row_flags;
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    MUST(raffle_sample(own.plan, &s.logits, &s.params, &result, &launch, &must_error));
+    const size_t launches = gpu_capture_end(stream, &exec);
+    CHECK(launches == 1, "the call is %zu launches, not one", launches);
+    for (int n = 0; n < (gpu_quick() ? 8 : 40) && !hopeless(); ++n) {
+        batch_ask_oracle(b);
+        outputs_poison(&o);
+        CUDA(cudaMemcpy(device, &o, sizeof *device, cudaMemcpyHostToDevice));
+        CUDA(cudaGraphLaunch(exec, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        CUDA(cudaMemcpy(o.token, device->token, sizeof o.token, cudaMemcpyDeviceToHost));
+        CUDA(cudaMemcpy(o.row_flags, device->row_flags, sizeof o.row_flags, cudaMemcpyDeviceToHost));
+        outputs_check(&o, b, NULL, "a replay");
+        image_check(&s.all, "a replay");
+        /* Everything moves on, each to where it was sent: requests by a row, histories by a token, the rest anew. */
+        const raffle_extra first = b->extra[0], first_sent = s.extra[0];
+        for (int i = 0; i < ROWS; ++i) {
+            const int32_t slot = i, count = 1;
+            int64_t prompt, length;
+            raffle_state_history(b->state, i, &prompt, &length);
+            raffle_tokens t = raffle_tokens_init();
+            t.rows = 1, t.slot = &slot, t.token = &o.token[i], t.count = &count, t.stride = 1;
+            if (o.token[i] >= 0 && length < HISTORY_MAX) MUST(raffle_state_accept(b->state, &t, &must_error));
+            b->extra[i] = i + 1 < ROWS ? b->extra[i + 1] : first, s.extra[i] = i + 1 < ROWS ? s.extra[i + 1] : first_sent;
+            b->temperature[i] = random_below(&r, 3) ? (float)(0.3 + random_unit(&r) * 2) : pick_temperature(&r);
+            b->top_k[i] = random_below(&r, 3) ? 0 : pick_top_k(&r, VOCAB);
+            b->top_p[i] = random_below(&r, 2) ? 1.0f : pick_top_p(&r);
+            b->min_p[i] = random_below(&r, 2) ? 0.0f : pick_min_p(&r);
+            b->position[i] += 1;
+            vector_allow_make(random_bits(&r) >> 40, VOCAB, b->allow + i * b->words);
+            if (n % 2) vector_row_make(b->kind[i], random_bits(&r) >> 40, VOCAB, b->dtype, b->data + i * b->stride * 2);
+        }
+        const struct {
+            const void *there, *here;
+            size_t bytes;
+        } part[] = {{s.params.extra, s.extra, ROWS * sizeof *s.extra}, {s.params.temperature, b->temperature, ROWS * 4}, {s.params.top_k, b->top_k, ROWS * 4},
+                    {s.params.top_p, b->top_p, ROWS * 4}, {s.params.min_p, b->min_p, ROWS * 4}, {s.params.position, b->position, ROWS * 8},
+                    {s.params.allow, b->allow, (size_t)(ROWS * b->words) * 4}, {s.logits.data, b->data, (size_t)(ROWS * b->stride) * 2},
+                    {s.state.memory, b->state->memory, raffle_state_bytes(b->state)}};
+        for (size_t i = 0; i < sizeof part / sizeof *part; ++i)
+            memcpy(s.all.host + ((const char *)part[i].there - s.all.device), part[i].here, part[i].bytes);
+        image_send(&s.all);
+    }
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaStreamDestroy(stream));
+    CUDA(cudaFree(device));
+    gpu_close(&own, "captured draws");
+    image_free(&s.all);
+    mixture_free(&m);
+}
+
 /* A captured call serves later contents: here, other requests. */
 TEST(captured) {
     NEED_GPU();
@@ -806,6 +881,7 @@ int main(void) {
     RUN(wrong_records);
     RUN(wild_state);
     RUN(lost_histories);
+    RUN(captured_draws);
     RUN(captured);
     RUN(chance_without_seeds);
     RUN(wrong_index);

@@ -328,17 +328,12 @@ TEST(requests_move) {
 /* ---- streams and graphs ---- */
 
 static cudaGraphExec_t turn_capture(pool *p, const turn *t) {
-    cudaGraph_t graph;
     cudaGraphExec_t exec;
     CUDA(cudaStreamSynchronize(p->stream));
     CUDA(cudaStreamBeginCapture(p->stream, cudaStreamCaptureModeGlobal));
     turn_run_gpu(p, t);
-    CUDA(cudaStreamEndCapture(p->stream, &graph));
-    size_t nodes = 0;
-    CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
-    CHECK(nodes == 1, "action %d is %zu launches, not one", t->action, nodes);
-    CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    CUDA(cudaGraphDestroy(graph));
+    const size_t launches = gpu_capture_end(p->stream, &exec);
+    CHECK(launches == 1, "action %d is %zu launches, not one", t->action, launches);
     return exec;
 }
 

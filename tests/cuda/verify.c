@@ -1,6 +1,10 @@
 /* verify.c - raffle_verify on the GPU gives the oracle's answers: the ragged batches of tests/property/verify.c, large ones
  * against the CPU, captured in a graph, and what only the GPU can see. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+
 #include "gpu.h"
+
+#include <sys/mman.h>
 
 #include "../common/draft_batch.h"
 
@@ -1009,6 +1013,89 @@ TEST(large_batches_as_the_cpu) {
     big_batch(0.8f, 0, 1.0f, RAFFLE_MATCH, 0, "match");
 }
 
+/* ---- rows * vocab > 2^31: rows that far apart ---- */
+
+enum { FAR_VOCAB = 1000, FAR_DRAFTS = 2, FAR_SIDE = 4096 }; /* FAR_SIDE: elements from a row of the target to one of the draft */
+static const int64_t far_stride = (1ll << 31) + 64;
+
+/* The emulation's memory is the host's: it need only be promised. NULL: there is too little. */
+static char *far_memory(size_t bytes) {
+    size_t memory_free = 0, memory_all = 0;
+    if (gpu_emulated()) {
+        void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        return map == MAP_FAILED ? NULL : (char *)map;
+    }
+    CUDA(cudaMemGetInfo(&memory_free, &memory_all));
+    return memory_free < bytes + ((size_t)1 << 30) ? NULL : (char *)gpu_alloc(bytes);
+}
+
+static void far_verify(char *memory, int32_t method, int by_logits, int edited, uint64_t seed) {
+    static uint16_t row[FAR_DRAFTS + 1][FAR_VOCAB], draft_row[FAR_DRAFTS][FAR_VOCAB];
+    const int32_t bias_id[2] = {3, 500};
+    const float bias[2] = {2.0f, -1.0f};
+    raffle_extra extra = {.bias_id = bias_id, .bias = bias, .bias_count = 2, .typical_p = 0.9f};
+    oracle_case target[FAR_DRAFTS + 1], draft[FAR_DRAFTS];
+    int32_t token[FAR_DRAFTS];
+    for (int i = 0; i <= FAR_DRAFTS; ++i) {
+        const oracle_case c = {.row = row[i], .dtype = RAFFLE_BF16, .vocab = FAR_VOCAB, .temperature = 1.0f, .top_p = 0.9f, .seed = seed,
+                               .extra = edited ? &extra : NULL};
+        vector_row_make("normal", seed * 4 + (uint64_t)i, FAR_VOCAB, RAFFLE_BF16, row[i]);
+        CUDA(cudaMemcpy(memory + i * far_stride * 2, row[i], sizeof row[i], cudaMemcpyDefault));
+        target[i] = c;
+        if (i == FAR_DRAFTS) break;
+        vector_row_make("normal", seed * 4 + (uint64_t)(i + seed % 2), FAR_VOCAB, RAFFLE_BF16, draft_row[i]); /* the same, or the one behind it */
+        CUDA(cudaMemcpy(memory + (i * far_stride + FAR_SIDE) * 2, draft_row[i], sizeof draft_row[i], cudaMemcpyDefault));
+        draft[i] = c;
+        draft[i].row = draft_row[i];
+        token[i] = oracle_sample(&draft[i], NULL, NULL).token;
+    }
+    verify_case c = {.method = method, .count = FAR_DRAFTS, .target = target, .token = token, .draft = by_logits ? draft : NULL};
+    const verify_answer wanted = oracle_verify(&c);
+    gpu_plan g = plan_make_for(RAFFLE_BF16, FAR_VOCAB, 2 * FAR_DRAFTS + 1, edited ? RAFFLE_PLAN_EXTRA : 0, 0);
+    raffle_params params = raffle_params_init();
+    raffle_logits logits = raffle_logits_init(), draft_logits;
+    const uint64_t position = 0;
+    const float temperature = 1.0f, top_p = 0.9f;
+    device_arena lists = {0};
+    params.seed = sent(&seed, sizeof seed), params.position = sent(&position, sizeof position);
+    params.temperature = sent(&temperature, sizeof temperature), params.top_p = sent(&top_p, sizeof top_p);
+    if (edited) params.extra = extras_sent(&lists, &extra, 1), params.extra_bytes = sizeof extra;
+    logits.data = memory, logits.rows = FAR_DRAFTS + 1, logits.row_stride = far_stride;
+    draft_logits = logits;
+    draft_logits.data = memory + FAR_SIDE * 2, draft_logits.rows = FAR_DRAFTS;
+    raffle_drafts d = raffle_drafts_init();
+    d.method = method, d.requests = 1, d.each = FAR_DRAFTS, d.token = sent(token, sizeof token);
+    if (by_logits) d.logits = &draft_logits, d.params = &params;
+    int32_t out[FAR_DRAFTS + 2] = {-7, -7, -7, -7}, *there = sent(out, sizeof out);
+    raffle_verified v = raffle_verified_init();
+    v.token = there, v.accepted = there + FAR_DRAFTS + 1;
+    MUST(raffle_verify(g.plan, &logits, &params, &d, &v, &g.launch, &must_error));
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(out, there, sizeof out, cudaMemcpyDeviceToHost));
+    CHECK(out[FAR_DRAFTS + 1] == wanted.accepted, "%s: accepted %d, oracle %d", method_names[method], out[FAR_DRAFTS + 1], wanted.accepted);
+    for (int i = 0; i <= wanted.accepted; ++i) CHECK_EQ(out[i], wanted.token[i]);
+    freed(params.seed), freed(params.position), freed(params.temperature), freed(params.top_p), freed(d.token), freed(there);
+    device_arena_free(&lists);
+    plan_freed(g);
+}
+
+TEST(more_than_2_31_logits) {
+    NEED_GPU();
+    if (gpu_small_only()) SKIP("RAFFLE_TEST_QUICK: no large memory");
+    const size_t bytes = (size_t)(FAR_DRAFTS * far_stride + FAR_SIDE + FAR_VOCAB) * 2;
+    char *memory = far_memory(bytes);
+    if (!memory) SKIP("less than 10 GB of GPU memory are free");
+    for (uint64_t seed = 1; seed <= (gpu_quick() ? 2 : 4); ++seed)
+        for (int edited = 0; edited < 2; ++edited) {
+            far_verify(memory, RAFFLE_REJECTION, 1, edited, seed);
+            far_verify(memory, RAFFLE_REJECTION, 0, edited, seed);
+            far_verify(memory, RAFFLE_BLOCK, 1, edited, seed);
+            far_verify(memory, RAFFLE_MATCH, 0, edited, seed);
+        }
+    if (gpu_emulated()) munmap(memory, bytes);
+    else CUDA(cudaFree(memory));
+}
+
 int main(void) {
     gpu_start("cuda_verify", 240);
     RUN(rejection_of_logits);
@@ -1043,5 +1130,6 @@ int main(void) {
     RUN(offsets_without_drafts);
     RUN(offsets_that_overlap);
     RUN(large_batches_as_the_cpu);
+    RUN(more_than_2_31_logits);
     return test_report("cuda_verify");
 }

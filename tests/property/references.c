@@ -5,7 +5,7 @@
 
 #include "../common/batch.h"
 
-enum { VOCAB_MAX = 400, HISTORY = 60 };
+enum { VOCAB_MAX = 400, HISTORY = 60, HISTORY_ROOM = 260 };
 #define MARGIN 1e-6L
 
 /* One row and its request. */
@@ -13,7 +13,7 @@ typedef struct row {
     int64_t vocab;
     float x[VOCAB_MAX], temperature, top_p;
     raffle_extra extra;
-    int32_t said[HISTORY], length, prompt;
+    int32_t said[HISTORY_ROOM], length, prompt;
     uint64_t position;
 } row;
 
@@ -77,7 +77,7 @@ typedef struct library {
 } library;
 
 static void library_ask(const row *r, raffle_isa isa, library *told) {
-    runner run = runner_make_for(RAFFLE_F32, r->vocab, isa, RAFFLE_PLAN_EXTRA, HISTORY);
+    runner run = runner_make_for(RAFFLE_F32, r->vocab, isa, RAFFLE_PLAN_EXTRA, HISTORY_ROOM);
     raffle_state state = raffle_state_init();
     raffle_tokens tokens = raffle_tokens_init();
     const uint64_t seed = 11;
@@ -87,11 +87,11 @@ static void library_ask(const row *r, raffle_isa isa, library *told) {
     raffle_explanation explained = raffle_explanation_init();
     raffle_candidate top[VOCAB_MAX];
     uint32_t bits[(VOCAB_MAX + 31) / 32];
-    state.slots = 1, state.history_max = HISTORY, state.vocab = r->vocab;
+    state.slots = 1, state.history_max = HISTORY_ROOM, state.vocab = r->vocab;
     state.memory = test_alloc(raffle_state_bytes(&state));
     CHECK_STATUS(raffle_state_clear(&state, NULL, NULL), RAFFLE_OK);
     const int32_t count[2] = {r->prompt, r->length - r->prompt};
-    tokens.rows = 1, tokens.stride = HISTORY;
+    tokens.rows = 1, tokens.stride = HISTORY_ROOM;
     tokens.token = r->said, tokens.count = &count[0];
     CHECK_STATUS(raffle_state_prompt(&state, &tokens, NULL), RAFFLE_OK);
     tokens.token = r->said + r->prompt, tokens.count = &count[1];
@@ -402,16 +402,10 @@ static void bad_words(row *r, test_random *random, right *a) {
     r->extra.bad_words_count = used;
 }
 
-/* The penalty as its author wrote it (text-generation-webui, pull request 5677). */
-static void dry(row *r, test_random *random, right *a) {
+/* The penalty as its author wrote it (text-generation-webui, pull request 5677), but for lengths above 64, which count as 64. */
+static void dry_right(const row *r, right *a) {
     int longest[VOCAB_MAX] = {0};
-    const int32_t range = r->extra.dry_range = random_below(random, 2) ? 0 : 1 + (int32_t)random_below(random, 30);
-    r->extra.dry_multiplier = (float)(0.1 + 2 * random_unit(random));
-    r->extra.dry_base = (float)(1 + random_unit(random));
-    r->extra.dry_allowed = 1 + (int32_t)random_below(random, 3);
-    r->extra.breaker_count = random_below(random, 2) ? some_ids(random, NULL) % 3 : 0;
-    r->extra.breaker = list;
-    const int32_t first = range && r->length > range ? r->length - range : 0, n = r->length - first;
+    const int32_t range = r->extra.dry_range, first = range && r->length > range ? r->length - range : 0, n = r->length - first;
     const int32_t *const ids = r->said + first;
     if (!n || listed(r->extra.breaker_count, ids[n - 1])) return;
     for (int32_t i = 0; i < n - 1; ++i) {
@@ -420,12 +414,40 @@ static void dry(row *r, test_random *random, right *a) {
         while (i - match >= 0 && ids[i - match] == ids[n - 1 - match] &&
                !listed(r->extra.breaker_count, ids[i - match]))
             ++match;
+        if (match > 64) match = 64;
         if (match > longest[ids[i + 1]]) longest[ids[i + 1]] = match;
     }
     for (int64_t id = 0; id < r->vocab; ++id)
         if (longest[id] >= r->extra.dry_allowed)
             a->x[id] -= (long double)r->extra.dry_multiplier *
                         powl((long double)r->extra.dry_base, longest[id] - r->extra.dry_allowed);
+}
+
+static void dry(row *r, test_random *random, right *a) {
+    r->extra.dry_range = random_below(random, 2) ? 0 : 1 + (int32_t)random_below(random, 30);
+    r->extra.dry_multiplier = (float)(0.1 + 2 * random_unit(random));
+    r->extra.dry_base = (float)(1 + random_unit(random));
+    r->extra.dry_allowed = 1 + (int32_t)random_below(random, 3);
+    r->extra.breaker_count = random_below(random, 2) ? some_ids(random, NULL) % 3 : 0;
+    r->extra.breaker = list;
+    dry_right(r, a);
+}
+
+/* Repetitions of about 64 tokens and of many more, with bases that still tell one length from the next. */
+static void dry_long(row *r, test_random *random, right *a) {
+    const int32_t before = (int32_t)random_below(random, 20), period = 1 + (int32_t)random_below(random, 60);
+    const int32_t repeated = random_below(random, 2) ? 58 + (int32_t)random_below(random, 12) : (int32_t)random_below(random, 180);
+    r->length = before + period + repeated;
+    r->prompt = (int32_t)random_below(random, r->length + 1);
+    for (int32_t i = 0; i < r->length; ++i)
+        r->said[i] = i < before + period ? (int32_t)random_below(random, 14) : r->said[i - period];
+    r->extra.dry_range = random_below(random, 2) ? 0 : 50 + (int32_t)random_below(random, 200);
+    r->extra.dry_multiplier = (float)(0.1 + 2 * random_unit(random));
+    r->extra.dry_base = (float)(1.01 + 0.04 * random_unit(random));
+    r->extra.dry_allowed = 1 + (int32_t)random_below(random, 80);
+    r->extra.breaker_count = random_below(random, 4) ? 0 : some_ids(random, NULL) % 2;
+    r->extra.breaker = list;
+    dry_right(r, a);
 }
 
 /* The edited logits within their roundings to f32, and -inf exactly where a token is out. */
@@ -465,6 +487,7 @@ TEST(frequency_and_presence) { edit_rows("frequency and presence", 28, both_coun
 TEST(no_repeat_ngram) { edit_rows("no-repeat-ngram", 29, no_repeat_ngram); }
 TEST(bad_words) { edit_rows("bad words", 30, bad_words); }
 TEST(dry) { edit_rows("DRY", 31, dry); }
+TEST(dry_of_long_repetitions) { edit_rows("DRY, long", 32, dry_long); }
 
 int main(void) {
     RUN(epsilon);
@@ -485,5 +508,6 @@ int main(void) {
     RUN(no_repeat_ngram);
     RUN(bad_words);
     RUN(dry);
+    RUN(dry_of_long_repetitions);
     return test_report("references");
 }

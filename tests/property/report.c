@@ -3,167 +3,156 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../common/batch.h"
-#include "../common/pick_extra.h"
+#include "../common/mixture.h"
 #include "../common/report_row.h"
 
-enum { HISTORY = 60, ROWS = 12, TOP = 7, GIVEN = 4 };
+enum { GIVEN = 4, TOP_ROOM = BATCH_ROWS_MAX * RAFFLE_TOP_MAX, GIVEN_ROOM = BATCH_ROWS_MAX * GIVEN };
 
-typedef struct told {
-    float chosen[ROWS], entropy[ROWS], top[ROWS * TOP], given[ROWS * GIVEN], *all;
-    int32_t rank[ROWS], top_token[ROWS * TOP], given_rank[ROWS * GIVEN];
+static long rows_checked, mixtures_checked;
+
+/* Memory for the parts of a report. */
+static struct {
+    float chosen[BATCH_ROWS_MAX], entropy[BATCH_ROWS_MAX], top[TOP_ROOM], given_log[GIVEN_ROOM], *all;
+    int32_t rank[BATCH_ROWS_MAX], top_token[TOP_ROOM], given[GIVEN_ROOM], given_rank[GIVEN_ROOM];
 } told;
 
-/* The oracle's numbers of row i, beside those that were told. */
-static void check_row(const batch *b, int64_t i, int point, const int32_t *given, const told *t, const char *isa) {
-    oracle_case c = batch_case(b, i);
-    report_row row = report_row_make(&c, point);
-    int good = row.token == b->wanted[i].token && report_id_is(&row, row.token, t->chosen[i], t->rank[i]) &&
-               report_same(t->entropy[i], row.entropy) && report_top_is(&row, t->top_token + i * TOP, t->top + i * TOP, TOP);
-    for (int64_t id = 0; id < b->vocab; ++id) good = good && report_same(t->all[i * b->vocab + id], row.log[id]);
-    for (int64_t n = i * GIVEN; n < (i + 1) * GIVEN; ++n) good = good && report_id_is(&row, given[n], t->given[n], t->given_rank[n]);
-    if (test_note(good)) {
-        printf("%s point %d: chosen %a (%a) rank %d entropy %a (%a) top %d %a\n", isa, point, (double)t->chosen[i],
-               row.token < 0 ? 0.0 : (double)row.log[row.token], t->rank[i], (double)t->entropy[i], (double)row.entropy,
-               t->top_token[i * TOP], (double)t->top[i * TOP]);
-        batch_print(b, i);
-    }
-    report_row_free(&row);
+/* A report of all parts, or, now and then, of some. */
+static raffle_report report_pick(test_random *r, int point, int64_t vocab) {
+    static const int32_t tops[] = {0, 1, 2, 7, 20, 100, 1000, 1023, 1024};
+    const uint64_t without = random_below(r, 3) ? 0 : random_bits(r);
+    const int64_t top = random_below(r, 10);
+    raffle_report report = raffle_report_init();
+    report.point = point;
+    report.chosen = without & 1 ? NULL : told.chosen;
+    report.rank = without & 2 ? NULL : told.rank;
+    report.entropy = without & 4 ? NULL : told.entropy;
+    report.top_token = without & 8 ? NULL : told.top_token;
+    report.top = without & 16 ? NULL : told.top;
+    if (report.top_token || report.top) report.top_count = top < 9 ? tops[top] : (int32_t)random_below(r, RAFFLE_TOP_MAX + 1);
+    report.given = told.given;
+    report.given_count = (int32_t)random_below(r, GIVEN + 1);
+    report.given_logprob = without & 32 ? NULL : told.given_log;
+    report.given_rank = without & 64 ? NULL : told.given_rank;
+    report.all = without & 128 ? NULL : told.all;
+    report.all_stride = random_below(r, 2) ? vocab + random_below(r, 9) : 0;
+    return report;
 }
 
-static void report_batch(test_random *r, uint32_t wish, int64_t vocab) {
-    static arena lists;
-    batch b;
-    int dtype = (int)random_below(r, 3);
-    raffle_state state = raffle_state_init();
-    state.slots = ROWS;
-    state.history_max = HISTORY;
-    state.vocab = vocab;
-    state.memory = test_alloc(raffle_state_bytes(&state));
-    raffle_state_clear(&state, NULL, NULL);
-    batch_alloc(&b, ROWS, vocab, dtype, random_below(r, 30), random_below(r, 64));
-    b.flags = pick_flags(r) & ~RAFFLE_EMPTY_IS_ZERO;
-    b.extra = calloc(ROWS, sizeof *b.extra);
-    b.state = &state;
-    if (random_below(r, 2)) batch_allow(&b, r);
-    int32_t given[ROWS * GIVEN];
-    for (int64_t i = 0; i < ROWS; ++i) {
-        int32_t token[HISTORY], slot = (int32_t)i, count = (int32_t)random_below(r, HISTORY + 1);
-        pick_history(r, vocab, token, count);
-        raffle_tokens t = raffle_tokens_init();
-        t.rows = 1, t.slot = &slot, t.token = token, t.count = &count, t.stride = HISTORY;
-        CHECK_STATUS(raffle_state_accept(&state, &t, NULL), RAFFLE_OK);
-        b.kind[i] = row_kinds[random_below(r, ROW_KINDS)];
-        b.row_seed[i] = random_bits(r) >> 40;
-        vector_row_make(b.kind[i], b.row_seed[i], vocab, dtype, b.data + i * b.stride * element_bytes(dtype));
-        b.temperature[i] = pick_temperature(r);
-        b.top_k[i] = pick_top_k(r, vocab);
-        b.top_p[i] = pick_top_p(r);
-        b.min_p[i] = pick_min_p(r);
-        b.seed[i] = random_bits(r);
-        b.position[i] = random_bits(r);
-        if (random_below(r, 4)) b.extra[i] = pick_extra(r, &lists, wish, vocab, token, count, count);
-        b.extra[i].flags &= ~RAFFLE_EMPTY_IS_ZERO;
-        for (int n = 0; n < GIVEN; ++n) given[i * GIVEN + n] = (int32_t)random_below(r, vocab + 2) - 1;
+/* The batch by one instruction set with this report. */
+static void run(const batch *b, const report_row *row, raffle_isa isa, const raffle_report *report) {
+    runner own = runner_make_for(b->dtype, b->vocab, isa, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, HISTORY_MAX);
+    raffle_params params = batch_params(b);
+    raffle_logits logits = batch_logits(b);
+    raffle_error error = raffle_error_init();
+    outputs o;
+    outputs_poison(&o);
+    o.result.report = report;
+    raffle_status status = raffle_sample(own.plan, &logits, &params, &o.result, &own.launch, &error);
+    CHECK(!status, "%s", error.text);
+    outputs_check(&o, b, NULL, "with a report");
+    for (int64_t i = 0; i < b->rows; ++i) {
+        if (!test_note(report_is(&row[i], report, i, row[i].token))) continue;
+        printf("%s point %d, top %d, given %d: chosen %a (%a) rank %d entropy %a (%a) top %d %a\n", raffle_isa_name(isa), report->point,
+               report->top_count, report->given_count, (double)told.chosen[i], (double)report_log(&row[i], row[i].token), told.rank[i],
+               (double)told.entropy[i], (double)row[i].entropy, told.top_token[i * report->top_count], (double)told.top[i * report->top_count]);
+        batch_print(b, i);
     }
-    batch_ask_oracle(&b);
-    told *t = calloc(1, sizeof *t);
-    t->all = malloc((size_t)(ROWS * vocab) * 4);
-    for (int point = RAFFLE_RAW; point <= RAFFLE_FILTERED; ++point) {
-        for (int isa = 0; isa < ISA_COUNT; ++isa) {
-            if (!raffle_isa_available(every_isa[isa])) continue;
-            runner own = runner_make_for(dtype, vocab, every_isa[isa], RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, HISTORY);
-            raffle_params params = batch_params(&b);
-            raffle_logits logits = raffle_logits_init();
-            raffle_report report = raffle_report_init();
-            raffle_error error = raffle_error_init();
-            outputs o;
-            outputs_poison(&o);
-            logits.data = b.data;
-            logits.rows = ROWS;
-            logits.row_stride = b.stride;
-            report.point = point;
-            report.chosen = t->chosen;
-            report.rank = t->rank;
-            report.entropy = t->entropy;
-            report.top_count = TOP;
-            report.top_token = t->top_token;
-            report.top = t->top;
-            report.given = given;
-            report.given_count = GIVEN;
-            report.given_logprob = t->given;
-            report.given_rank = t->given_rank;
-            report.all = t->all;
-            o.result.report = &report;
-            raffle_status status = raffle_sample(own.plan, &logits, &params, &o.result, &own.launch, &error);
-            CHECK(!status, "%s", error.text);
-            outputs_check(&o, &b, NULL, "with a report");
-            for (int64_t i = 0; i < ROWS; ++i) check_row(&b, i, point, given, t, raffle_isa_name(every_isa[isa]));
-            runner_free(own);
+    runner_free(own);
+}
+
+/* A mixture at `points` of the points, from a random one on. */
+static void check(test_random *r, uint32_t wish, int64_t vocab, int64_t rows, int points) {
+    static mixture m;
+    report_row row[BATCH_ROWS_MAX];
+    int first = (int)random_below(r, 3);
+    mixture_make(&m, r, wish, vocab, rows, (int)random_below(r, 3), random_below(r, 64));
+    told.all = malloc((size_t)(rows * (vocab + 8)) * 4);
+    for (int64_t i = 0; i < rows * GIVEN; ++i) told.given[i] = (int32_t)random_below(r, vocab + 2) - 1;
+    for (int point = first; point < first + points; ++point) {
+        const raffle_report report = report_pick(r, point % 3, vocab);
+        for (int64_t i = 0; i < rows; ++i) {
+            oracle_case c = batch_case(&m.b, i);
+            row[i] = report_row_make(&c, report.point);
         }
+        for (int isa = 0; isa < ISA_COUNT; ++isa)
+            if (raffle_isa_available(every_isa[isa])) run(&m.b, row, every_isa[isa], &report);
+        for (int64_t i = 0; i < rows; ++i) report_row_free(&row[i]);
     }
-    free(t->all);
-    free(t);
-    free(b.extra);
-    free(state.memory);
-    batch_free(&b);
-    arena_free(&lists);
+    free(told.all);
+    rows_checked += rows;
+    ++mixtures_checked;
+    mixture_free(&m);
 }
 
 TEST(plain_rows) {
     test_random r = {1};
-    for (int i = 0; i < test_amount(40); ++i) report_batch(&r, 0, 1 + random_below(&r, 900));
+    for (int i = 0; i < test_amount(40); ++i) check(&r, 0, 1 + random_below(&r, 900), 12, 3);
 }
-TEST(mixtures) {
+TEST(small_vocab) {
     test_random r = {2};
-    for (int i = 0; i < test_amount(80); ++i)
-        report_batch(&r, (uint32_t)random_bits(&r) & (uint32_t)random_bits(&r) & PICK_ALL, 1 + random_below(&r, 900));
+    for (int i = 0; i < test_amount(480); ++i) check(&r, some_wishes(&r), 1 + random_below(&r, 64), 40, 1);
+}
+/* More tokens than a report may list, and fewer. */
+TEST(middle_vocab) {
+    test_random r = {4};
+    for (int i = 0; i < test_amount(80); ++i) check(&r, some_wishes(&r), 1 + random_below(&r, 1800), 12, 3);
 }
 /* More groups than likeliest tokens: most groups are never looked at. */
 TEST(long_rows) {
     test_random r = {3};
-    for (int i = 0; i < test_amount(10); ++i)
-        report_batch(&r, (uint32_t)random_bits(&r) & (uint32_t)random_bits(&r) & PICK_ALL, 2000 + random_below(&r, 9000));
+    for (int i = 0; i < test_amount(10); ++i) check(&r, some_wishes(&r), 2000 + random_below(&r, 9000), 12, 3);
+}
+TEST(enough) {
+    CHECK(rows_checked >= test_amount(20000), "only %ld rows were checked", rows_checked);
+    CHECK(mixtures_checked >= test_amount(200), "only %ld mixtures were checked", mixtures_checked);
 }
 
-/* Within 1e-6 of long double, relative where the logarithm is larger than 1. */
+/* Within 1e-6 of long double, relative where the logarithm is larger than 1. Which tokens are kept is as told: others look at that. */
 TEST(near_long_double) {
     enum { VOCAB = 50000 };
     static float x[VOCAB], all[VOCAB];
     const char *const kinds[] = {"normal", "peaked", "flat", "constant", "spiky", "narrow"};
     runner own = runner_make_for(RAFFLE_F32, VOCAB, RAFFLE_ISA_BEST, RAFFLE_PLAN_REPORT, 0);
-    for (int kind = 0; kind < 6; ++kind) {
+    for (int i = 0; i < 18; ++i) {
+        const int kind = i / 3, point = i % 3;
         const uint64_t seed = 1, position = 2;
-        float temperature = 0.7f, entropy;
+        const float temperature = 0.7f, top_p = 0.9f;
+        float entropy;
         int32_t token;
         raffle_params params = raffle_params_init();
         raffle_logits logits = raffle_logits_init();
         raffle_report report = raffle_report_init();
         raffle_result result = raffle_result_init();
         vector_row_make(kinds[kind], 7, VOCAB, RAFFLE_F32, x);
-        params.seed = &seed, params.position = &position, params.temperature = &temperature;
+        params.seed = &seed, params.position = &position, params.temperature = &temperature, params.top_p = &top_p;
         logits.data = x, logits.rows = 1;
         result.token = &token, result.report = &report;
-        report.point = kind % 2 ? RAFFLE_RAW : RAFFLE_TEMPERED, report.all = all, report.entropy = &entropy;
+        report.point = point, report.all = all, report.entropy = &entropy;
         CHECK_STATUS(raffle_sample(own.plan, &logits, &params, &result, &own.launch, NULL), RAFFLE_OK);
-        long double T = kind % 2 ? 1.0L : (long double)temperature, M = -INFINITY, sum = 0, h = 0, worst = 0;
-        for (int i = 0; i < VOCAB; ++i) M = x[i] > M ? (long double)x[i] : M;
-        for (int i = 0; i < VOCAB; ++i) sum += expl(((long double)x[i] - M) / T);
-        for (int i = 0; i < VOCAB; ++i) {
-            long double exact = ((long double)x[i] - M) / T - logl(sum), off = fabsl(exact - (long double)all[i]) / fmaxl(1, fabsl(exact));
+        long double T = point == RAFFLE_RAW ? 1.0L : (long double)temperature, M = -INFINITY, sum = 0, h = 0, worst = 0;
+        int kept = 0;
+        for (int id = 0; id < VOCAB; ++id) M = x[id] > M ? (long double)x[id] : M, kept += all[id] > -INFINITY;
+        for (int id = 0; id < VOCAB; ++id) sum += all[id] > -INFINITY ? expl(((long double)x[id] - M) / T) : 0;
+        for (int id = 0; id < VOCAB; ++id) {
+            if (all[id] == -INFINITY) continue;
+            long double exact = ((long double)x[id] - M) / T - logl(sum), off = fabsl(exact - (long double)all[id]) / fmaxl(1, fabsl(exact));
             worst = off > worst ? off : worst;
             h -= expl(exact) * exact;
         }
-        CHECK(worst < 1e-6L, "%s: off by %Lg", kinds[kind], worst);
-        CHECK(fabsl(h - (long double)entropy) < 1e-6L * fmaxl(1, h), "%s: entropy %g, exact %Lg", kinds[kind], (double)entropy, h);
+        CHECK(point == RAFFLE_FILTERED ? kept > 0 : kept == VOCAB, "%s, point %d: %d tokens", kinds[kind], point, kept);
+        CHECK(worst < 1e-6L, "%s, point %d: off by %Lg", kinds[kind], point, worst);
+        CHECK(fabsl(h - (long double)entropy) < 1e-6L * fmaxl(1, h), "%s, point %d: entropy %g, exact %Lg", kinds[kind], point, (double)entropy, h);
     }
     runner_free(own);
 }
 
 int main(void) {
     RUN(plain_rows);
-    RUN(mixtures);
+    RUN(small_vocab);
+    RUN(middle_vocab);
     RUN(long_rows);
+    RUN(enough);
     RUN(near_long_double);
+    printf("%ld rows, %ld mixtures\n", rows_checked, mixtures_checked);
     return test_report("report");
 }

@@ -28,15 +28,6 @@ static oracle_case row_of_token(const draft_batch *b, int64_t request, int64_t n
     return c;
 }
 
-/* Whether entry i of a report is right about `token`, which came from this row. */
-static int entry_good(const raffle_report *r, int64_t i, const report_row *row, int32_t token) {
-    int good = report_id_is(row, token, r->chosen[i], r->rank[i]) && report_same(r->entropy[i], row->entropy) &&
-               report_top_is(row, r->top_token + i * r->top_count, r->top + i * r->top_count, r->top_count);
-    for (int64_t n = i * r->given_count; n < (i + 1) * r->given_count; ++n)
-        good = good && report_id_is(row, r->given[n], r->given_logprob[n], r->given_rank[n]);
-    return good;
-}
-
 /* What is told of each token beside the oracle's numbers. */
 static void check_report(const draft_batch *b, const raffle_report *report, const char *isa) {
     for (int64_t request = 0; request < b->requests; ++request) {
@@ -48,7 +39,7 @@ static void check_report(const draft_batch *b, const raffle_report *report, cons
             report_row row = report_row_make(&c, report->point);
             if (!emitted) row.empty = 1, row.entropy = NAN; /* as where nothing was drawn */
             int32_t token = w->row_flags[n] & RAFFLE_ROW_EMPTY ? -1 : w->token[n];
-            if (test_note(entry_good(report, draft_row_first(b, request) + n, &row, token)))
+            if (test_note(report_is(&row, report, draft_row_first(b, request) + n, token)))
                 printf("%s: %s: report of token %lld of request %lld, point %d, %s, %s\n", test_state.name, isa, (long long)n,
                        (long long)request, report->point, draft_kinds[b->kind], method_names[b->method]);
             report_row_free(&row);

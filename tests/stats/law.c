@@ -135,28 +135,43 @@ TEST(ties_share_evenly) {
 
 /* ---- a flat tail: one token at 0 and 200,000 far below, where f32 sums and capped noise fail ---- */
 
-enum { TAIL = 200000, TAIL_DRAWS = 250000, WORKERS = 2, BINS = 20 };
+enum { TAIL = 200000, TAIL_DRAWS = 500000, TOGETHER = 250, WORKERS = 2, BINS = 20 };
 typedef struct worker {
     const float *row;
     uint64_t first, end; /* positions */
-    int64_t tail, bins[BINS];
+    int64_t tail, bins[BINS], alone, differ;
 } worker;
 
+/* TOGETHER draws in a call, which cost one weighing. Each of the tail's and every eighth other is drawn again alone. */
 static void *draw_tail(void *given) {
     worker *w = given;
+    static const int32_t row_index[TOGETHER]; /* all of row 0 */
     oracle_case c = ask_row(w->row, RAFFLE_F32, TAIL + 1);
-    c.seed = 99;
+    uint64_t seed[TOGETHER], position[TOGETHER];
+    int32_t token[TOGETHER], own;
     runner r = runner_make(RAFFLE_F32, TAIL + 1, RAFFLE_ISA_BEST);
-    raffle_params params = ask_params(&c);
-    raffle_logits logits = ask_logits(&c);
-    int32_t token;
-    raffle_result result = raffle_result_init();
-    result.token = &token;
-    for (c.position = w->first; c.position < w->end; ++c.position) {
-        if (raffle_sample(r.plan, &logits, &params, &result, &r.launch, NULL) || token < 0 || token > TAIL) abort();
-        if (token == 0) continue;
-        ++w->tail;
-        ++w->bins[(token - 1) / (TAIL / BINS)];
+    raffle_params params = ask_params(&c), together = raffle_params_init();
+    raffle_logits logits = ask_logits(&c), shared = logits;
+    raffle_result result = raffle_result_init(), results = result;
+    c.seed = 99;
+    together.seed = seed, together.position = position;
+    shared.rows = TOGETHER, shared.row_index = row_index, shared.data_rows = 1;
+    result.token = &own, results.token = token;
+    for (uint64_t at = w->first; at < w->end; at += TOGETHER) {
+        for (int i = 0; i < TOGETHER; ++i) seed[i] = c.seed, position[i] = at + (uint64_t)i;
+        if (raffle_sample(r.plan, &shared, &together, &results, &r.launch, NULL)) abort();
+        for (int i = 0; i < TOGETHER; ++i) {
+            if (token[i] < 0 || token[i] > TAIL) abort();
+            if (token[i] || position[i] % 8 == 0) {
+                c.position = position[i];
+                if (raffle_sample(r.plan, &logits, &params, &result, &r.launch, NULL)) abort();
+                ++w->alone;
+                w->differ += own != token[i];
+            }
+            if (!token[i]) continue;
+            ++w->tail;
+            ++w->bins[(token[i] - 1) / (TAIL / BINS)];
+        }
     }
     runner_free(r);
     return NULL;
@@ -175,9 +190,10 @@ static void check_tail(float height) {
         if (pthread_create(&threads[i], NULL, draw_tail, &workers[i])) abort();
     }
     for (int i = 0; i < WORKERS; ++i) pthread_join(threads[i], NULL);
-    int64_t tail = 0, bins[BINS] = {0};
+    int64_t tail = 0, alone = 0, differ = 0, bins[BINS] = {0};
     for (int i = 0; i < WORKERS * BINS; ++i) bins[i % BINS] += workers[i / BINS].bins[i % BINS];
-    for (int i = 0; i < WORKERS; ++i) tail += workers[i].tail;
+    for (int i = 0; i < WORKERS; ++i) tail += workers[i].tail, alone += workers[i].alone, differ += workers[i].differ;
+    CHECK(alone > TAIL_DRAWS / 9 && !differ, "tail at %g: %lld of %lld draws are others alone", (double)height, (long long)differ, (long long)alone);
     double weight = TAIL * exp((double)height), share = weight / (1 + weight), expected = share * TAIL_DRAWS;
     double z = ((double)tail - expected) / sqrt(expected * (1 - share));
     printf("     tail at %g: %lld draws expected %.4f, z = %.2f\n", (double)height, (long long)tail, expected, z);
