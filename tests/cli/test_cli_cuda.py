@@ -118,7 +118,7 @@ def test_explain():
               f"explain {parameters}: the GPU's token", str(told))
     run = Run("explain", SMOLLM, "--vocab", WORDS, *CUDA)
     good("explain in words", run, "The GPU drew token" in run.out, "the same" in run.out, "cuda device" in run.lines[0])
-    refused("a bad parameter", Run("explain", SMOLLM, "--min-p", "nan", *CUDA), "min_p")
+    refused("a bad parameter", Run("explain", SMOLLM, "--min-p", "nan", *CUDA), "--min-p is NaN")
 
 
 def test_selftest():
