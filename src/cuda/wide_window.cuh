@@ -250,7 +250,7 @@ __device__ __forceinline__ void places_read(const work<type> &k, bool plain, con
 struct half_marks {
     uint64_t low, high;
     __device__ __forceinline__ int count() const { return __popcll(low) + __popcll(high); }
-    __device__ __forceinline__ uint32_t take() { /* if there is none: any */
+    __device__ __forceinline__ uint32_t take() { /* there is one */
         const uint64_t some = low ? low : high;
         const uint32_t at = (uint32_t)(__ffsll((long long)some) - 1) % 64 + (low ? 0 : 64);
         high &= low ? high : high - 1;
@@ -286,7 +286,8 @@ template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &
             uint32_t place[AT_ONCE];
             float x[AT_ONCE];
 #pragma unroll
-            for (int n = 0; n < AT_ONCE; ++n) place[n] = (uint32_t)(2 * from + half) * (GROUP / 2) + marks.take();
+            for (int n = 0; n < AT_ONCE; ++n) /* what is missing is the first again: the row may end within the group */
+                place[n] = n < left ? (uint32_t)(2 * from + half) * (GROUP / 2) + marks.take() : place[0];
             places_read<AT_ONCE>(k, plain, place, x);
 #pragma unroll
             for (int n = 0; n < AT_ONCE; ++n) {

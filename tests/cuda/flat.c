@@ -184,6 +184,30 @@ TEST(lowest) {
     match_free(m);
 }
 
+/* A row whose last group is cut short and where memory soon ends: what is read four at a time ends there, too. */
+TEST(memory_ends) {
+    NEED_GPU();
+    enum { V = 35 * 256 + 64 }; /* and 64 more tokens behind it (match_layout), so that the emulation has no byte to spare */
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
+        match *m = flat_make(dtype, V, 1);
+        match_layout(m, 1, V, 0, 0);
+        uint64_t state = 5;
+        m->kind[0] = "bell, its end the likeliest";
+        m->control->top_k[0] = V / 16 - 20;
+        m->control->temperature[0] = m->control->top_p[0] = 1.0f;
+        m->control->seed[0] = 3;
+        for (int64_t i = 0; i < V; ++i) vector_store(match_row(m, 0), dtype, i, float_bits(bell(&state) + (i < V - 64 ? 0.0f : 1.0f)));
+        match_send_rows(m);
+        for (uint64_t round = 0; round < 8 && !match_hopeless(); ++round) {
+            m->control->position[0] = round;
+            match_run_gpu(m);
+            match_run_cpu(m);
+            match_check(m, 0, 1, "memory ends");
+        }
+        match_free(m);
+    }
+}
+
 /* What a token adds to the sums is exact: its tickets are a whole number of units, which the kernels count in 26 bits. */
 cudaError_t units_count(unsigned *wrong, unsigned *seen, float temperature, float top, cudaStream_t stream); /* capacities.cu */
 TEST(units) {
@@ -209,5 +233,6 @@ int main(void) {
     RUN(fewer_rows);
     RUN(many_rows);
     RUN(lowest);
+    RUN(memory_ends);
     return test_report("cuda_flat");
 }

@@ -1,9 +1,11 @@
 /* runtime.cpp - CUDA's runtime over the host's memory. Streams do at once what they are given, or record it while they are
- * captured. Device memory starts as rubbish and has guards around it, which are looked at after every launch. */
+ * captured. Device memory starts as rubbish. It has guards around it, which are looked at after every launch, and less than 256 bytes behind
+ * it is memory that cannot even be read. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <map>
@@ -21,7 +23,7 @@ struct CUevent_st { double seconds; };
 namespace emulate {
 namespace {
 
-enum : size_t { GUARD = 256, MEMORY_ALL = (size_t)4 << 30, DYNAMIC_USUAL = 48 << 10 };
+enum : size_t { GUARD = 256, PAGE = 4096, MEMORY_ALL = (size_t)4 << 30, DYNAMIC_USUAL = 48 << 10 };
 enum { RUBBISH = 0xa7, GUARD_BYTE = 0xe5 };
 
 std::recursive_mutex lock;          /* held while a grid runs, too */
@@ -62,13 +64,19 @@ bool on_device(const void *p, size_t bytes) {
     return (char *)p + bytes <= found->first + found->second;
 }
 
+/* Device memory is aligned to GUARD, and ends where pages do but for what that takes. */
+size_t behind(size_t bytes) { return (GUARD - bytes % GUARD) % GUARD; }
+size_t pages(size_t bytes) { return (GUARD + bytes + behind(bytes) + PAGE - 1) / PAGE * PAGE; }
+
 void guards_check(char *p, size_t bytes) {
-    for (size_t i = 0; i < GUARD; ++i) {
+    for (size_t i = 0; i < behind(bytes); ++i) {
         if ((unsigned char)p[bytes + i] != GUARD_BYTE) {
             fflush(stdout);
             fprintf(stderr, "emulation: byte %zu behind device memory of %zu bytes was written\n", i, bytes);
             abort();
         }
+    }
+    for (size_t i = 0; i < GUARD; ++i) {
         if ((unsigned char)p[-1 - (ptrdiff_t)i] != GUARD_BYTE) {
             fflush(stdout);
             fprintf(stderr, "emulation: byte %zu before device memory of %zu bytes was written\n", i + 1, bytes);
@@ -232,14 +240,17 @@ cudaError_t cudaMalloc(void **to, size_t bytes) {
     *to = nullptr;
     if (!bytes) return cudaSuccess;
     if (bytes > MEMORY_ALL - memory_used) return told(cudaErrorMemoryAllocation);
-    char *raw = (char *)aligned_alloc(GUARD, (bytes + 3 * GUARD - 1) / GUARD * GUARD);
-    if (!raw) return told(cudaErrorMemoryAllocation);
-    memset(raw, GUARD_BYTE, GUARD);
-    memset(raw + GUARD, RUBBISH, bytes);
-    memset(raw + GUARD + bytes, GUARD_BYTE, GUARD);
-    memory[raw + GUARD] = bytes;
+    const size_t all = pages(bytes);
+    char *raw = (char *)mmap(nullptr, all + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED) return told(cudaErrorMemoryAllocation);
+    if (mprotect(raw + all, PAGE, PROT_NONE)) abort();
+    char *const start = raw + all - behind(bytes) - bytes;
+    memset(start - GUARD, GUARD_BYTE, GUARD);
+    memset(start, RUBBISH, bytes);
+    memset(start + bytes, GUARD_BYTE, behind(bytes));
+    memory[start] = bytes;
     memory_used += bytes;
-    *to = raw + GUARD;
+    *to = start;
     return cudaSuccess;
 }
 cudaError_t cudaFree(void *p) {
@@ -249,9 +260,10 @@ cudaError_t cudaFree(void *p) {
     auto found = memory.find((char *)p);
     if (found == memory.end()) return told(cudaErrorInvalidValue);
     guards_check(found->first, found->second);
-    memory_used -= found->second;
+    const size_t bytes = found->second, all = pages(bytes);
+    memory_used -= bytes;
     memory.erase(found);
-    free((char *)p - GUARD);
+    munmap((char *)p + bytes + behind(bytes) - all, all + PAGE);
     return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void **to, size_t bytes) {
