@@ -156,7 +156,8 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
 }
 
 call raffle_draft_call(const verify_call *c) {
-    call made = {.params = c->draft_params, .state = c->draft_state, .layout = c->draft_layout, .vocab = c->target.vocab};
+    call made = {.params = c->draft_params, .state = c->draft_state, .layout = c->draft_layout, .vocab = c->target.vocab,
+                 .row_first = c->target.row_first, .row_end = c->target.row_end};
     return made;
 }
 

@@ -168,7 +168,7 @@ raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int6
                                  raffle_error *error) {
     fpenv caller = fpenv_enter();
     raffle_status status = raffle_check_call_rows(call, error);
-    if (!status) status = raffle_check_histories(call, call->logits.rows, "row", error);
+    if (!status) status = raffle_check_histories(call, "row", error);
     if (!status) explain_row(plan, call, row_index, out);
     fpenv_leave(caller);
     return status;

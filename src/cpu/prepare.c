@@ -54,15 +54,16 @@ history raffle_slot_history(const raffle_state *state, const slot_layout *l, int
 raffle_status raffle_check_history(const raffle_state *state, const slot_layout *l, int64_t slot, int64_t row, const char *what,
                                    raffle_error *error) {
     const history h = raffle_slot_history(state, l, slot);
-    if (history_sound(h.head, h.token_max, h.entry_max)) return RAFFLE_OK;
+    const int zeros = !h.head->entries && h.index[0] != INDEX_FREE; /* memory of zero bytes looks empty, but for its index */
+    if (history_sound(h.head, h.token_max, h.entry_max) && !zeros) return RAFFLE_OK;
     return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "slot %lld of %s %lld was never cleared, or written over", (long long)slot, what,
                        (long long)row);
 }
 
-raffle_status raffle_check_histories(const call *call, int64_t rows, const char *what, raffle_error *error) {
+raffle_status raffle_check_histories(const call *call, const char *what, raffle_error *error) {
     const raffle_params *p = &call->params;
     raffle_status status = RAFFLE_OK;
-    for (int64_t row = 0; !status && p->extra && p->state && row < rows; ++row) {
+    for (int64_t row = call->row_first; !status && p->extra && p->state && row < call->row_end; ++row) {
         const int64_t slot = slot_of(p, row);
         if (extra_history_user(&p->extra[slot])) status = raffle_check_history(&call->state, &call->layout, slot, row, what, error);
     }
@@ -89,7 +90,7 @@ static history table_make(const edit_scratch *s, history_head *head, int64_t mos
 
 static said said_make(const call *call, int64_t slot, tail tail, const edit_scratch *s) {
     said made = {NULL, 0, 0, NULL, 0};
-    if (!call->params.state) return made;
+    if (!call->params.state || !extra_history_user(&call->params.extra[slot])) return made;
     history h = raffle_slot_history(&call->state, &call->layout, slot);
     made.token = h.token;
     made.length = h.head->length;

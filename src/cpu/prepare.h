@@ -66,7 +66,7 @@ history raffle_slot_history(const raffle_state *state, const slot_layout *layout
 /* Whether a slot is one that calls have left, of a row or request (`what`). */
 raffle_status raffle_check_history(const raffle_state *state, const slot_layout *layout, int64_t slot, int64_t row, const char *what,
                                    raffle_error *error);
-/* The same for all whose requests look back. */
-raffle_status raffle_check_histories(const call *call, int64_t rows, const char *what, raffle_error *error);
+/* The same for those of the call's part whose requests look back: slots of others may be changing. */
+raffle_status raffle_check_histories(const call *call, const char *what, raffle_error *error);
 
 #endif

@@ -143,7 +143,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     fpenv caller = fpenv_enter();
     raffle_status status = raffle_check_call_rows(call, error);
-    if (!status) status = raffle_check_histories(call, call->logits.rows, "row", error);
+    if (!status) status = raffle_check_histories(call, "row", error);
     cpu_patch patch;
     said_chains said;
     cpu_row rows[2], unedited; /* rows: this one and the one before it, by turns */

@@ -385,8 +385,9 @@ raffle_status raffle_cpu_verify(const raffle_plan *plan, const verify_call *call
     if (!status && call->has_logits)
         status = raffle_check_rows(&call->draft_params, call->drafts.requests, "drafts.params of request", error);
     if (!status) status = raffle_check_drafts(plan, call, error);
-    if (!status) status = raffle_check_histories(&call->target, call->drafts.requests, "request", error);
     const struct call draft = raffle_draft_call(call);
+    if (!status) status = raffle_check_histories(&call->target, "request", error);
+    if (!status && call->has_logits) status = raffle_check_histories(&draft, "drafts.params of request", error);
     for (int64_t r = call->target.row_first; !status && r < call->target.row_end; ++r) {
         walk w = walk_make(plan, call, &draft, r);
         if (call->drafts.method == RAFFLE_BLOCK) verify_block(&w);

@@ -31,6 +31,7 @@ static __device__ __forceinline__ history slot_parts(const slot_pool *p, int64_t
     return h;
 }
 
+/* No kernel may read or write outside because of a slot that was never cleared. */
 static __device__ __forceinline__ bool head_sound(const history_head *head, const slot_pool *p) {
     return history_sound(head, p->history_max, p->entry_max);
 }

@@ -23,8 +23,7 @@ typedef struct history {
     uint32_t index_mask;
 } history;
 
-/* Whether lengths are such as calls leave. Memory that was never cleared may hold anything, and nobody may read or write outside because
- * of it. */
+/* Whether lengths are such as calls leave: memory that was never cleared may hold anything. */
 RAFFLE_FN int history_sound(const history_head *head, int32_t token_max, int32_t entry_max) {
     return head->prompt >= 0 && head->prompt <= head->length && head->length <= token_max && head->entries >= 0 &&
            head->entries <= entry_max;

@@ -153,8 +153,8 @@ TEST(taken_back) {
 }
 
 /* Memory that was never cleared is refused wherever its lengths would be believed, and nothing is written. */
-TEST(never_cleared) {
-    enum { V = 300, BYTE = 0xa5 };
+static void never_cleared_of(int byte) {
+    enum { V = 300 };
     raffle_state s = raffle_state_init();
     s.slots = SLOTS;
     s.history_max = HISTORY;
@@ -164,8 +164,8 @@ TEST(never_cleared) {
     char *const before = test_alloc(bytes);
     float *const row = test_alloc(V * sizeof *row);
     memset(row, 0, V * sizeof *row);
-    memset(s.memory, BYTE, bytes);
-    memset(before, BYTE, bytes);
+    memset(s.memory, byte, bytes);
+    memset(before, byte, bytes);
     int32_t slot[] = {1, 3}, token[] = {2, 4}, count[] = {1, 1}, drawn[] = {-77, -77};
     raffle_tokens t = raffle_tokens_init();
     raffle_error error = raffle_error_init();
@@ -205,6 +205,40 @@ TEST(never_cleared) {
     CHECK_STATUS(raffle_sample(own.plan, &logits, &params, &result, &own.launch, &error), RAFFLE_E_ARGUMENT);
     CHECK(error.row == 1 && strstr(error.text, "slot 3 of row 1 was never cleared"), "row %lld: %s", (long long)error.row, error.text);
     CHECK(drawn[0] == -77 && drawn[1] == -77, "tokens %d %d", drawn[0], drawn[1]);
+    int32_t draft = 5, accepted = -77; /* the same by raffle_verify, of the target and of the drafts */
+    raffle_state whole = s;
+    whole.memory = test_alloc(bytes);
+    CHECK_STATUS(raffle_state_clear(&whole, NULL, NULL), RAFFLE_OK);
+    raffle_logits one = raffle_logits_init(), drafted = raffle_logits_init();
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    raffle_params same = params;
+    float *const rows = test_alloc(2 * V * sizeof *rows);
+    memset(rows, 0, 2 * V * sizeof *rows);
+    one.data = rows;
+    one.rows = 2;
+    drafted.data = row;
+    drafted.rows = 1;
+    same.slot = params.slot = &slot[1];
+    drafts.requests = drafts.each = 1;
+    drafts.token = &draft;
+    drafts.logits = &drafted;
+    drafts.params = &same;
+    verified.token = drawn;
+    verified.accepted = &accepted;
+    for (int of_drafts = 0; of_drafts < 2; ++of_drafts) {
+        params.state = of_drafts ? &whole : &s;
+        same.state = of_drafts ? &s : &whole;
+        CHECK_STATUS(raffle_verify(own.plan, &one, &params, &drafts, &verified, &own.launch, &error), RAFFLE_E_ARGUMENT);
+        CHECK(error.row == 0 && strstr(error.text, "was never cleared"), "row %lld: %s", (long long)error.row, error.text);
+        CHECK(drawn[0] == -77 && accepted == -77, "token %d, accepted %d", drawn[0], accepted);
+    }
+    extra[3] = (raffle_extra){.bias_id = &draft, .bias = &(const float){1.0f}, .bias_count = 1}; /* does not look back */
+    params.state = &s;
+    CHECK_STATUS(raffle_verify(own.plan, &one, &params, &drafts, &verified, &own.launch, &error), RAFFLE_OK);
+    params.slot = slot;
+    free(rows);
+    free(whole.memory);
     t.token = (const int32_t[]){7, 8};
     CHECK_STATUS(raffle_state_prompt(&s, &t, &error), RAFFLE_OK); /* makes its slots whole, whatever was there */
     CHECK_STATUS(raffle_sample(own.plan, &logits, &params, &result, &own.launch, &error), RAFFLE_OK);
@@ -212,6 +246,12 @@ TEST(never_cleared) {
     free(row);
     free(before);
     free(s.memory);
+}
+
+TEST(never_cleared) {
+    never_cleared_of(0xa5);
+    never_cleared_of(0x11);
+    never_cleared_of(0); /* looks like empty histories */
 }
 
 int main(void) {
