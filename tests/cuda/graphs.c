@@ -280,7 +280,7 @@ TEST(launches) {
         const raffle_status status = count_call(&c, i, &error);
         const size_t found = gpu_capture_end(stream, NULL);
         CHECK(!status, "%s: %s", counted[i].name, error.text);
-        CHECK(found >= 1 && found <= counted[i].most, "%s is %zu launches, not %zu", counted[i].name, found, counted[i].most);
+        CHECK(found >= 1 && found <= counted[i].most, "%s is %zu launches, more than %zu, or none", counted[i].name, found, counted[i].most);
         raffle_plan_destroy(c.plan);
         CUDA(cudaFree(c.launch.workspace));
         CUDA(cudaFree(c.memory));

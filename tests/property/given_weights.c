@@ -192,13 +192,17 @@ static raffle_extra an_extra(test_random *r, int64_t vocab) {
     case 0: e.epsilon = 1e-4f; break;
     case 1: e.keep_least = 3; break;
     case 2: e.typical_p = 0.8f; break;
-    case 3: e.xtc_probability = 0.5f; break;
+    case 3:
+        e.xtc_probability = 0.5f;
+        e.xtc_threshold = random_below(r, 2) ? -1.0f : 0.001f; /* all tokens are likely, or many */
+        break;
     case 4:
     case 5:
         e.bias_id = ids + random_below(r, vocab < 3 ? vocab : 3);
         e.bias = bias;
         e.bias_count = 1;
         break;
+    case 6: e.flags = RAFFLE_TOP_K_EXACT; break;
     default: break;
     }
     return e;
@@ -208,7 +212,7 @@ TEST(rows_by_index) {
     test_random r = {23};
     for (int64_t n = 0; n < test_amount(150); ++n) {
         batch b;
-        int probs = n % 2, masked = n / 2 % 2, asked = !probs && n / 4 % 2;
+        int probs = n % 2, masked = n / 2 % 2, asked = !probs && n / 4 % 2, told = !probs && n / 8 % 2;
         batch_weights(&b, &r, a_vocab(&r));
         enum { RESULTS = BATCH_ROWS_MAX };
         const int64_t words = (b.vocab + 31) / 32;
@@ -241,7 +245,8 @@ TEST(rows_by_index) {
         for (int i = 0; i < ISA_COUNT; ++i) {
             if (!raffle_isa_available(every_isa[i])) continue;
             runner own = probs ? plan_of(b.dtype, b.vocab, every_isa[i])
-                               : runner_make_for(b.dtype, b.vocab, every_isa[i], asked ? RAFFLE_PLAN_EXTRA : 0, 0);
+                               : runner_make_for(b.dtype, b.vocab, every_isa[i],
+                                                 (asked ? RAFFLE_PLAN_EXTRA : 0) | (told ? RAFFLE_PLAN_REPORT : 0), 0);
             raffle_params params = raffle_params_init();
             raffle_logits logits = logits_of(&b);
             raffle_result result = raffle_result_init();
@@ -261,6 +266,10 @@ TEST(rows_by_index) {
             params.allow_stride = masked ? words : 0;
             params.extra = asked ? extra : NULL;
             params.extra_bytes = asked ? sizeof extra[0] : 0;
+            raffle_report report = raffle_report_init();
+            float chosen[RESULTS];
+            report.chosen = chosen;
+            if (told) result.report = &report;
             logits.row_index = index;
             logits.rows = RESULTS;
             logits.data_rows = b.rows;

@@ -38,6 +38,18 @@ static raffle_report report_pick(test_random *r, int point, int64_t vocab) {
     return report;
 }
 
+/* Nothing is as a call before has left it. */
+static void told_poison(const batch *b) {
+    memset(told.chosen, 0x7f, sizeof told.chosen);
+    memset(told.entropy, 0x7f, sizeof told.entropy);
+    memset(told.top, 0x7f, sizeof told.top);
+    memset(told.given_log, 0x7f, sizeof told.given_log);
+    memset(told.rank, 0x7f, sizeof told.rank);
+    memset(told.top_token, 0x7f, sizeof told.top_token);
+    memset(told.given_rank, 0x7f, sizeof told.given_rank);
+    memset(told.all, 0x7f, (size_t)(b->rows * (b->vocab + 8)) * 4);
+}
+
 /* The batch by one instruction set with this report. */
 static void run(const batch *b, const report_row *row, raffle_isa isa, const raffle_report *report) {
     runner own = runner_make_for(b->dtype, b->vocab, isa, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, HISTORY_MAX);
@@ -46,6 +58,7 @@ static void run(const batch *b, const report_row *row, raffle_isa isa, const raf
     raffle_error error = raffle_error_init();
     outputs o;
     outputs_poison(&o);
+    told_poison(b);
     o.result.report = report;
     raffle_status status = raffle_sample(own.plan, &logits, &params, &o.result, &own.launch, &error);
     CHECK(!status, "%s", error.text);
