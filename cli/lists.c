@@ -77,7 +77,7 @@ static char *text_of(const char *text, exit_code *code) {
 }
 
 exit_code list_read(id_list *list, list_form form, const char *name, const char *given) {
-    static const char *const wish[] = {"token ids, by commas", "token ids, by commas", "pairs ID:BIAS, by commas, none inf or nan",
+    static const char *const wish[] = {"token ids, by commas", "token ids, by commas", "pairs ID:BIAS, by commas, none +inf or nan",
                                        "sequences like 3+14+15, by commas"};
     exit_code code;
     list_free(list);

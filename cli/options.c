@@ -159,6 +159,8 @@ static exit_code parse_number(const option_def *def, const char *text, options *
     const double value = strtod(text, &end);
     if (isspace((unsigned char)*text) || end == text || *end)
         return complain("--%s is \"%s\": must be a number", def->name, text), EXIT_USAGE;
+    if (strcmp(name, "logprobs") == 0 && value < 0.0) /* which means "all" to vLLM */
+        return complain("--logprobs is %s: must be 0 to %d", text, RAFFLE_TOP_MAX), EXIT_USAGE;
     if (raffle_request_set(&o->request, name, value, &error) == RAFFLE_OK) return EXIT_FINE;
     complain("--%s%s", def->name, error.text + length); /* the sentence starts with the name */
     return EXIT_USAGE;

@@ -2,6 +2,7 @@
 #include "output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,19 +12,17 @@ static exit_code failed(const npy_output *out) { return complain("%s: %s", out->
 
 /* The file that is written until it is complete: beside the one it will replace, which keeps its mode. */
 static FILE *part_open(npy_output *out, const struct stat *before) {
-    static const char ending[] = ".part-XXXXXX";
+    static const char ending[] = ".part";
     if (!(out->part = malloc(strlen(out->target) + sizeof ending))) return NULL;
     strcpy(out->part, out->target);
     strcat(out->part, ending);
-    const int made = mkstemp(out->part);
+    const int made = open(out->part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
     if (made < 0) {
         free(out->part);
         out->part = NULL;
         return NULL;
     }
-    const mode_t hidden = umask(0); /* which can be asked for only so */
-    umask(hidden);
-    FILE *const file = fchmod(made, before ? before->st_mode & 07777 : 0666 & ~hidden) ? NULL : fdopen(made, "wb");
+    FILE *const file = before && fchmod(made, before->st_mode & 07777) ? NULL : fdopen(made, "wb");
     if (!file) close(made);
     return file;
 }
@@ -33,8 +32,9 @@ exit_code output_open(npy_output *out, const char *path, const npy_view *view, i
     struct stat found, link;
     if (!path) return EXIT_FINE;
     out->path = path;
-    const int there = stat(path, &found) == 0, replaces = there ? S_ISREG(found.st_mode) : lstat(path, &link) != 0;
-    if (replaces) { /* or a new file. Links, FIFOs and devices stay what they are */
+    const int there = stat(path, &found) == 0;
+    if (!there && lstat(path, &link) == 0) return complain("%s: a link that leads nowhere", path), EXIT_MACHINE;
+    if (!there || S_ISREG(found.st_mode)) { /* links, FIFOs and devices stay what they are */
         if (!(out->target = there ? realpath(path, NULL) : strdup(path))) return failed(out);
         out->file = part_open(out, there ? &found : NULL);
     } else {

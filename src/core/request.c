@@ -150,7 +150,7 @@ raffle_status raffle_request_set(raffle_request *request, const char *text, doub
     if (n->kind == WINDOW) return window_set(request, n, (int32_t)value, error);
     const uint64_t bits = (uint64_t)(int64_t)(seed ? value : 0);
     const int32_t count = (int32_t)(whole && !seed && value > 0 ? value : 0); /* -1 is how engines write "off" or "all", 0 here */
-    const int unset = value == 0 && n->at == AT(extra.xtc_threshold); /* 0 there means its default: below 0 is what 0 says */
+    const int unset = (float)value == 0.0f && n->at == AT(extra.xtc_threshold); /* 0 there means its default: below 0 is what 0 says */
     const float real = unset ? -1.0f : (float)(whole || penalty_off(&checked, n->at) ? 0 : value);
     if (seed) memcpy(field, &bits, sizeof bits);
     else if (whole) memcpy(field, &count, sizeof count);
