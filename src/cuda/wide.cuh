@@ -207,7 +207,7 @@ template <bool counts, class type>
 static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, float *threshold,
                                                   uint64_t *total) {
     __builtin_assume(__isShared(shared_k));
-    enum { TRIES = 3, FEW = 16 };
+    enum { TRIES = 3, SPARSE = 64 };
     work<type> &k = *shared_k;
     wide_guessed guess;
     wide_window window;
@@ -219,7 +219,7 @@ static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fa
         window = wide_window_make(guess.middle, s.best);
     }
     const bool alike = guess.half < ALIKE * guess.width; /* a list of equals would be too long */
-    const bool few = counts && quest.target <= (uint64_t)k.row.vocab / FEW;
+    const bool few = counts && quest.target <= (uint64_t)k.row.vocab / SPARSE; /* dev/cuda: where more stay, weighing all is faster */
     *threshold = guess.middle;
 #pragma unroll 1
     for (int i = 0; i < TRIES && !alike && *threshold == *threshold; ++i) {
