@@ -344,7 +344,8 @@ static __device__ __noinline__ wide_read wide_list(work<type> *shared_k, const f
 }
 
 /* The same where few tokens are above the window, and how many is asked for. */
-template <class type> static __device__ __noinline__ wide_read wide_list_few(work<type> *shared_k, const fast_scale s, const wide_window window) {
+template <class type>
+static __device__ __noinline__ wide_read wide_list_few(work<type> *shared_k, const fast_scale s, const wide_window window) {
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     wide_read r;

@@ -1,6 +1,6 @@
 /* runtime.cpp - CUDA's runtime over the host's memory. Streams do at once what they are given, or record it while they are
- * captured. Device memory starts as rubbish. It has guards around it, which are looked at after every launch, and less than 256 bytes behind
- * it is memory that cannot even be read. */
+ * captured. Device memory starts as rubbish. It has guards around it, which are looked at after every launch, and less than 256 bytes
+ * behind it is memory that cannot even be read. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
