@@ -443,7 +443,7 @@ def main():
     parser.add_argument("--only", default=",".join(STEPS), help="of " + ",".join([*STEPS, *APART]))
     parser.add_argument("--fuzz-seconds", type=int)
     options = parser.parse_args()
-    options.fuzz_seconds = options.fuzz_seconds or (300 if options.long else 15)
+    options.fuzz_seconds = options.fuzz_seconds or (300 if options.long else 20)
     options.steps = options.only.split(",")
     if shutil.which("ccache"):  # the release, wheel and CUDA builds compile the same sources with the same flags
         os.environ.update(CMAKE_C_COMPILER_LAUNCHER="ccache", CCACHE_DIR=str(ROOT / "build/ccache"), CCACHE_NOHASHDIR="1")

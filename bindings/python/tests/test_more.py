@@ -254,7 +254,7 @@ def test_histories_up_to_the_limit(logits):
 # ---- what is wrong --------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("words, error, sentence", [
-    (dict(repetition_penalty=0), ValueError, "repetition_penalty is 0: must be 1e-09 to 1"),
+    (dict(repetition_penalty=0), ValueError, "repetition_penalty is 0: must be 1e-09 to 1e.09"),
     (dict(repetition_penalty=[1, 1, -1, 1, 1, 1]), ValueError, "repetition_penalty is -1"),
     (dict(repetition_penalty=[1, 2]), ValueError, "repetition_penalty has 2 entries: must be 6, one for each row"),
     (dict(repetition_penalty="much"), TypeError, "repetition_penalty is 'much': must be a number"),
