@@ -94,12 +94,15 @@ raffle_status raffle_check_launch(const raffle_plan *plan, call *call, int64_t r
     return RAFFLE_OK;
 }
 
-raffle_status raffle_check_stride(int64_t rows, int64_t stride, const char *field, raffle_error *error) {
+/* Whether addresses of such rows can be told, of elements of up to 4 bytes. */
+static int stride_fits(int64_t rows, int64_t stride) {
     int64_t extent = 0;
-    if (__builtin_mul_overflow(rows, stride, &extent) || __builtin_mul_overflow(extent, 4, &extent))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: too large for %lld rows", field, (long long)stride,
-                           (long long)rows);
-    return RAFFLE_OK;
+    return !__builtin_mul_overflow(rows, stride, &extent) && !__builtin_mul_overflow(extent, 4, &extent);
+}
+
+raffle_status raffle_check_stride(int64_t rows, int64_t stride, const char *field, raffle_error *error) {
+    if (stride_fits(rows, stride)) return RAFFLE_OK;
+    return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: too large for %lld rows", field, (long long)stride, (long long)rows);
 }
 
 raffle_status raffle_check_logits(const raffle_plan *plan, raffle_logits *l, const char *name, raffle_error *error) {
@@ -114,7 +117,7 @@ raffle_status raffle_check_logits(const raffle_plan *plan, raffle_logits *l, con
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.data_rows is %lld: must be 0 to 2147483647, and 0 without row_index",
                            name, (long long)l->data_rows);
     if (!l->data_rows) l->data_rows = l->rows;
-    if (raffle_check_stride(l->data_rows, l->row_stride, "", NULL))
+    if (!stride_fits(l->data_rows, l->row_stride))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.row_stride is %lld: too large for %lld rows", name, (long long)l->row_stride,
                            (long long)l->data_rows);
     if (l->rows && !l->data) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.data is NULL", name);

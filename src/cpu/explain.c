@@ -167,8 +167,7 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
 raffle_status raffle_cpu_explain(const raffle_plan *plan, const call *call, int64_t row_index, raffle_explanation *out,
                                  raffle_error *error) {
     fpenv caller = fpenv_enter();
-    raffle_status status = raffle_check_call_rows(call, error);
-    if (!status) status = raffle_check_histories(call, "row", error);
+    raffle_status status = raffle_check_cpu_rows(call, error);
     if (!status) explain_row(plan, call, row_index, out);
     fpenv_leave(caller);
     return status;

@@ -70,6 +70,11 @@ raffle_status raffle_check_histories(const call *call, const char *what, raffle_
     return status;
 }
 
+raffle_status raffle_check_cpu_rows(const call *call, raffle_error *error) {
+    const raffle_status status = raffle_check_call_rows(call, error);
+    return status ? status : raffle_check_histories(call, "row", error);
+}
+
 /* ---- what a row looks back at ------------------------------------------------------------------------ */
 
 /* What was said: token[0 .. length-1], the first `prompt` of them the prompt; and each token with its counts. */

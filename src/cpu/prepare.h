@@ -68,5 +68,7 @@ raffle_status raffle_check_history(const raffle_state *state, const slot_layout 
                                    raffle_error *error);
 /* The same for those of the call's part whose requests look back: slots of others may be changing. */
 raffle_status raffle_check_histories(const call *call, const char *what, raffle_error *error);
+/* All that a call's rows have to be, by memory of the host: raffle_check_call_rows, and their histories. */
+raffle_status raffle_check_cpu_rows(const call *call, raffle_error *error);
 
 #endif

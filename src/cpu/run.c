@@ -142,8 +142,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     edit_scratch edits;
     raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     fpenv caller = fpenv_enter();
-    raffle_status status = raffle_check_call_rows(call, error);
-    if (!status) status = raffle_check_histories(call, "row", error);
+    raffle_status status = raffle_check_cpu_rows(call, error);
     cpu_patch patch;
     said_chains said;
     cpu_row rows[2], unedited; /* rows: this one and the one before it, by turns */

@@ -31,8 +31,7 @@ raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle
     edit_scratch edits;
     raffle_workspace(plan, call->launch.workspace, &scratch, &edits);
     fpenv caller = fpenv_enter();
-    raffle_status status = raffle_check_call_rows(call, error);
-    if (!status) status = raffle_check_histories(call, "row", error);
+    raffle_status status = raffle_check_cpu_rows(call, error);
     for (int64_t i = call->row_first; !status && i < call->row_end; ++i) {
         cpu_row row = raffle_row_of(plan, call, i);
         cpu_target target = target_of(call, i);
