@@ -152,99 +152,113 @@ TEST(taken_back) {
     free(s.memory);
 }
 
-/* Memory that was never cleared is refused wherever its lengths would be believed, and nothing is written. */
-static void never_cleared_of(int byte) {
-    enum { V = 300 };
+/* ---- memory that was never cleared is refused wherever its lengths would be believed, and nothing is written ---- */
+
+enum { SPOILT_VOCAB = 300 };
+static const float spoilt_rows[2 * SPOILT_VOCAB];
+
+static raffle_state spoilt_make(int byte) {
     raffle_state s = raffle_state_init();
     s.slots = SLOTS;
     s.history_max = HISTORY;
-    s.vocab = V;
-    const size_t bytes = raffle_state_bytes(&s);
-    s.memory = test_alloc(bytes);
+    s.vocab = SPOILT_VOCAB;
+    s.memory = test_alloc(raffle_state_bytes(&s));
+    memset(s.memory, byte, raffle_state_bytes(&s));
+    return s;
+}
+
+static raffle_params spoilt_params(const raffle_state *s, const raffle_extra extra[SLOTS], const int32_t *slot) {
+    static const uint64_t zeros[SLOTS];
+    raffle_params p = raffle_params_init();
+    p.slots = SLOTS;
+    p.slot = slot;
+    p.seed = p.position = zeros;
+    p.extra = extra;
+    p.extra_bytes = sizeof *extra;
+    p.state = s;
+    return p;
+}
+
+static void spoilt_changes(const raffle_state *s, const raffle_tokens *t) {
+    typedef raffle_status change(const raffle_state *, const raffle_tokens *, raffle_error *);
+    change *const calls[] = {raffle_state_accept, raffle_state_truncate, raffle_state_fork};
+    const size_t bytes = raffle_state_bytes(s);
     char *const before = test_alloc(bytes);
-    float *const row = test_alloc(V * sizeof *row);
-    memset(row, 0, V * sizeof *row);
-    memset(s.memory, byte, bytes);
-    memset(before, byte, bytes);
-    int32_t slot[] = {1, 3}, token[] = {2, 4}, count[] = {1, 1}, drawn[] = {-77, -77};
-    raffle_tokens t = raffle_tokens_init();
+    memcpy(before, s->memory, bytes);
+    for (int i = 0; i < 3; ++i) {
+        raffle_error error = raffle_error_init();
+        CHECK_STATUS(calls[i](s, t, &error), RAFFLE_E_ARGUMENT);
+        CHECK(error.row == 0 && strstr(error.text, "slot 1 of row 0 was never cleared"), "call %d, row %lld: %s", i, (long long)error.row,
+              error.text);
+    }
+    CHECK(!memcmp(s->memory, before, bytes), "it was written to");
+    free(before);
+}
+
+/* Of row 0, which does not look back, the slot is not looked at. */
+static void spoilt_draw(const runner *own, const raffle_state *s, const raffle_extra extra[SLOTS], const int32_t *slot, int refused) {
+    const raffle_params params = spoilt_params(s, extra, slot);
+    raffle_logits logits = raffle_logits_init();
+    raffle_result result = raffle_result_init();
     raffle_error error = raffle_error_init();
+    int32_t drawn[] = {-77, -77};
+    logits.data = spoilt_rows;
+    logits.rows = 2;
+    result.token = drawn;
+    CHECK_STATUS(raffle_sample(own->plan, &logits, &params, &result, &own->launch, &error), refused ? RAFFLE_E_ARGUMENT : RAFFLE_OK);
+    if (!refused) return;
+    CHECK(error.row == 1 && strstr(error.text, "slot 3 of row 1 was never cleared"), "row %lld: %s", (long long)error.row, error.text);
+    CHECK(drawn[0] == -77 && drawn[1] == -77, "tokens %d %d", drawn[0], drawn[1]);
+}
+
+/* One request with one draft, of which the target or the drafts have such a state. */
+static void spoilt_verify(const runner *own, const raffle_state *of_target, const raffle_state *of_drafts, const raffle_extra extra[SLOTS],
+                          const int32_t *slot, int refused) {
+    const raffle_params params = spoilt_params(of_target, extra, slot), draft_params = spoilt_params(of_drafts, extra, slot);
+    raffle_logits logits = raffle_logits_init(), drafted = raffle_logits_init();
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    raffle_error error = raffle_error_init();
+    int32_t draft = 5, drawn[] = {-77, -77}, accepted = -77;
+    logits.data = drafted.data = spoilt_rows;
+    logits.rows = 2;
+    drafted.rows = drafts.requests = drafts.each = 1;
+    drafts.token = &draft;
+    drafts.logits = &drafted;
+    drafts.params = &draft_params;
+    verified.token = drawn;
+    verified.accepted = &accepted;
+    CHECK_STATUS(raffle_verify(own->plan, &logits, &params, &drafts, &verified, &own->launch, &error),
+                 refused ? RAFFLE_E_ARGUMENT : RAFFLE_OK);
+    if (!refused) return;
+    CHECK(error.row == 0 && strstr(error.text, "was never cleared"), "row %lld: %s", (long long)error.row, error.text);
+    CHECK(drawn[0] == -77 && accepted == -77, "token %d, accepted %d", drawn[0], accepted);
+}
+
+static void never_cleared_of(int byte) {
+    const int32_t slot[] = {1, 3}, token[] = {2, 4}, count[] = {1, 1}, prompt[] = {7, 8}, liked = 5;
+    const float much = 1.0f;
+    const raffle_extra looks[SLOTS] = {[3] = {.presence = 1.0f}};
+    const raffle_extra biased[SLOTS] = {[3] = {.bias_id = &liked, .bias = &much, .bias_count = 1}};
+    const raffle_state s = spoilt_make(byte), whole = spoilt_make(byte);
+    const runner own = runner_make_for(RAFFLE_F32, SPOILT_VOCAB, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA, HISTORY);
+    CHECK_STATUS(raffle_state_clear(&whole, NULL, NULL), RAFFLE_OK);
+    raffle_tokens t = raffle_tokens_init();
     t.rows = 2;
     t.slot = slot;
     t.token = token;
     t.count = count;
     t.stride = 1;
-    typedef raffle_status change(const raffle_state *, const raffle_tokens *, raffle_error *);
-    change *const calls[] = {raffle_state_accept, raffle_state_truncate, raffle_state_fork};
-    for (int i = 0; i < 3; ++i) {
-        CHECK_STATUS(calls[i](&s, &t, &error), RAFFLE_E_ARGUMENT);
-        CHECK(error.row == 0 && strstr(error.text, "slot 1 of row 0 was never cleared"), "call %d, row %lld: %s", i, (long long)error.row,
-              error.text);
-    }
-    CHECK(!memcmp(s.memory, before, bytes), "it was written to");
-    runner own = runner_make_for(RAFFLE_F32, V, RAFFLE_ISA_BEST, RAFFLE_PLAN_EXTRA, HISTORY);
-    raffle_extra extra[SLOTS];
-    memset(extra, 0, sizeof extra);
-    extra[3].presence = 1.0f; /* the other row does not look back */
-    const uint64_t seed[SLOTS] = {0}, position[SLOTS] = {0};
-    raffle_params params = raffle_params_init();
-    raffle_logits logits = raffle_logits_init();
-    raffle_result result = raffle_result_init();
-    params.slots = SLOTS;
-    params.slot = slot;
-    params.seed = seed;
-    params.position = position;
-    params.extra = extra;
-    params.extra_bytes = sizeof extra[0];
-    params.state = &s;
-    logits.data = row;
-    logits.rows = 2;
-    logits.row_index = (const int32_t[]){0, 0};
-    logits.data_rows = 1;
-    result.token = drawn;
-    CHECK_STATUS(raffle_sample(own.plan, &logits, &params, &result, &own.launch, &error), RAFFLE_E_ARGUMENT);
-    CHECK(error.row == 1 && strstr(error.text, "slot 3 of row 1 was never cleared"), "row %lld: %s", (long long)error.row, error.text);
-    CHECK(drawn[0] == -77 && drawn[1] == -77, "tokens %d %d", drawn[0], drawn[1]);
-    int32_t draft = 5, accepted = -77; /* the same by raffle_verify, of the target and of the drafts */
-    raffle_state whole = s;
-    whole.memory = test_alloc(bytes);
-    CHECK_STATUS(raffle_state_clear(&whole, NULL, NULL), RAFFLE_OK);
-    raffle_logits one = raffle_logits_init(), drafted = raffle_logits_init();
-    raffle_drafts drafts = raffle_drafts_init();
-    raffle_verified verified = raffle_verified_init();
-    raffle_params same = params;
-    float *const rows = test_alloc(2 * V * sizeof *rows);
-    memset(rows, 0, 2 * V * sizeof *rows);
-    one.data = rows;
-    one.rows = 2;
-    drafted.data = row;
-    drafted.rows = 1;
-    same.slot = params.slot = &slot[1];
-    drafts.requests = drafts.each = 1;
-    drafts.token = &draft;
-    drafts.logits = &drafted;
-    drafts.params = &same;
-    verified.token = drawn;
-    verified.accepted = &accepted;
-    for (int of_drafts = 0; of_drafts < 2; ++of_drafts) {
-        params.state = of_drafts ? &whole : &s;
-        same.state = of_drafts ? &s : &whole;
-        CHECK_STATUS(raffle_verify(own.plan, &one, &params, &drafts, &verified, &own.launch, &error), RAFFLE_E_ARGUMENT);
-        CHECK(error.row == 0 && strstr(error.text, "was never cleared"), "row %lld: %s", (long long)error.row, error.text);
-        CHECK(drawn[0] == -77 && accepted == -77, "token %d, accepted %d", drawn[0], accepted);
-    }
-    extra[3] = (raffle_extra){.bias_id = &draft, .bias = &(const float){1.0f}, .bias_count = 1}; /* does not look back */
-    params.state = &s;
-    CHECK_STATUS(raffle_verify(own.plan, &one, &params, &drafts, &verified, &own.launch, &error), RAFFLE_OK);
-    params.slot = slot;
-    free(rows);
-    free(whole.memory);
-    t.token = (const int32_t[]){7, 8};
-    CHECK_STATUS(raffle_state_prompt(&s, &t, &error), RAFFLE_OK); /* makes its slots whole, whatever was there */
-    CHECK_STATUS(raffle_sample(own.plan, &logits, &params, &result, &own.launch, &error), RAFFLE_OK);
+    spoilt_changes(&s, &t);
+    spoilt_draw(&own, &s, looks, slot, 1);
+    spoilt_verify(&own, &s, &whole, looks, &slot[1], 1);
+    spoilt_verify(&own, &whole, &s, looks, &slot[1], 1);
+    spoilt_verify(&own, &s, &s, biased, &slot[1], 0);
+    t.token = prompt;
+    CHECK_STATUS(raffle_state_prompt(&s, &t, NULL), RAFFLE_OK); /* makes its slots whole, whatever was there */
+    spoilt_draw(&own, &s, looks, slot, 0);
     runner_free(own);
-    free(row);
-    free(before);
+    free(whole.memory);
     free(s.memory);
 }
 
