@@ -168,22 +168,52 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
         group_weigh(k, scale, first + __builtin_ctz(again), numbers, to, kind);
 }
 
+/* By which scale a row is weighed beside `first` in one reading; flat: by none. */
+RAFFLE_FN scale scale_too(const cpu_row *row, scale first) {
+    const scale none = {0.0f, 0.0f, 0.0f, 1, 0}, too = row->weigh_at > 0.0f ? scale_make(row->weigh_at) : none;
+    return scale_same(too, first) ? none : too;
+}
+
+/* The weights of groups first .. end-1 by the other scale of a row that is weighed by two. Their maxima
+ * are known, and they were read from memory a moment ago. */
+RAFFLE_FN void groups_weigh_too(const work *k, scale scale, int64_t first, int64_t end, int kind) {
+    const cpu_row row = *k->row;
+    const cpu_scratch s = *k->scratch;
+    for (int64_t g = first; g < end; g += 4) {
+        vsum sum[4];
+        for (int i = 0; i < 4; ++i) {
+            const float peak = g + i < end ? s.peak[g + i] : MINUS_INF;
+            const ref f = ref_make(scale, peak);
+            s.too_exponent[g + i] = f.exponent;
+            sum[i] = peak > MINUS_INF ? group_sum(&row, g + i, &f, kind) : sum_zero();
+        }
+        sum_store(s.too_low + g, s.too_size + g, sum);
+    }
+}
+
 /* The first reading of a row that is weighed whole: the largest logit of each group, as row_scan finds them, and each
- * group's weight as low[] and size[], of which row_weigh makes tickets. Not for a scale that is flat or linear.
+ * group's weight as low[] and size[], of which row_weigh makes tickets; and by scale_too, if the row has one. Not for a scale that
+ * is flat or linear.
  * `to`: NULL, or where the weights of the row's tokens go; it may be the logits. */
 RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, int kind) {
     if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row *row = k->row;
     const cpu_scratch *s = k->scratch;
     const int64_t whole = row->params.vocab / GROUP;
+    const struct scale too = scale_too(row, scale);
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
     k->state->open = V_OPEN && (const char *)to != row->logits; /* no second look at what is gone */
     groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, kind);
     if (!to) v_flush(1); /* weights that small are no part of any sum */
-    for (int64_t g = 0; g < whole; g += BLOCK) block_weigh(k, scale, g, g + BLOCK < whole ? g + BLOCK : whole, &numbers, to, kind);
+    for (int64_t g = 0; g < whole; g += BLOCK) {
+        const int64_t end = g + BLOCK < whole ? g + BLOCK : whole;
+        block_weigh(k, scale, g, end, &numbers, to, kind);
+        if (!too.flat) groups_weigh_too(k, too, g, end, kind);
+    }
     if (!to) v_flush(0);
     for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, to, kind); /* the last, if not whole */
+    if (!too.flat && whole < s->groups) groups_weigh_too(k, too, whole / 4 * 4, s->groups, kind);
     peaks_pad(s);
     for (int64_t g = 0; g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
     *nan = v_bits(numbers) != v_bits(v_every());

@@ -313,6 +313,8 @@ enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the max
 
 static void state_clear(row_state *state) { state->list.complete = state->weighed = state->told = state->settled = state->estimated = 0; }
 
+static int scale_same(scale a, scale b) { return a.c == b.c && a.c_low == b.c_low && a.flat == b.flat; }
+
 static int state_fits(const row_state *state, const weighing *w) {
     return state->c == w->scale.c && state->c_low == w->scale.c_low && !w->scale.flat;
 }
@@ -415,12 +417,19 @@ static int row_estimates(const cpu_row *row, const rules *r, const cpu_scratch *
 }
 
 /* The mass of a row that was sampled last, if its first reading has weighed it at this temperature; else 0. */
-static uint64_t row_weighed(const cpu_row *row, const cpu_scratch *s, float temperature, float best) {
+static uint64_t row_weighed(const cpu_row *row, const cpu_scratch *scratch, float temperature, float best) {
+    cpu_scratch s = *scratch;
     const scale first = scale_first(row);
     const weighing w = weighing_make(temperature, best);
     const rules r = rules_make(&row->params);
-    const int fits = !first.flat && first.c == w.scale.c && first.c_low == w.scale.c_low && !row_estimates(row, &r, s);
-    return fits ? weights_to_tickets(s, &w) : 0;
+    if (first.flat || w.scale.flat || row_estimates(row, &r, &s)) return 0;
+    if (!scale_same(first, w.scale)) {
+        if (!scale_same(scale_too(row, first), w.scale)) return 0;
+        s.exponent = s.too_exponent;
+        s.low = s.too_low;
+        s.size = s.too_size;
+    }
+    return weights_to_tickets(&s, &w);
 }
 
 /* Whether an estimate probably does for a draw without filters. */

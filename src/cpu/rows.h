@@ -14,7 +14,7 @@ typedef struct cpu_row {
     const uint32_t *allow; /* [(vocab + 31) / 32] or NULL */
     row_params params;
     const struct cpu_patch *patch; /* NULL, or what the row is made of, group by group, as groups are looked at */
-    float weigh_at; /* above 0: a temperature at which the row is also weighed, if it can be done in the first reading */
+    float weigh_at; /* above 0: a temperature at which the row is also weighed when it is first read, if it is read as it came */
     int only_token; /* 1: nobody asks what the row weighs, nor draws from it again */
 } cpu_row;
 
@@ -47,7 +47,7 @@ enum { CPU_PARTS = 4 }; /* of a group */
 enum { CPU_GROUP = 256 }; /* tokens of a group: GROUP of src/math/weigh.h, for those who do not include it */
 
 /* Workspace of one call, cut out by scratch_carve:
- *   | peak [groups] | part [4 groups] | exponent, low, size [groups] | mass [groups] |
+ *   | peak [groups] | part [4 groups] | exponent, low, size [groups] | too_exponent, too_low, too_size [groups] | mass [groups] |
  *   | list_t [list_max] | list_x [list_max] | list_id [list_max] |
  *   | draft_peak [groups] | left_t [groups] | left_s [groups] | draft_exponent, draft_low, draft_size [groups] | */
 typedef struct cpu_scratch {
@@ -56,6 +56,9 @@ typedef struct cpu_scratch {
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
     uint32_t *low;     /* weighed when it was first read */
     float *size;       /* or without the others, the sums of estimates of a row that was estimated (row_estimate.h) */
+    int32_t *too_exponent; /* the same for a row that was weighed at a second temperature, too */
+    uint32_t *too_low;
+    float *too_size;
     uint64_t *mass;  /* weight or tickets of each group */
     int64_t groups;
     uint64_t *list_t; /* a list of tokens, ascending by id: tickets, logits, ids */

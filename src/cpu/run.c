@@ -24,6 +24,9 @@ size_t scratch_carve(cpu_scratch *s, int64_t vocab, void *memory) {
     s->exponent = raffle_carve(memory, &used, s->groups, sizeof *s->exponent);
     s->low = raffle_carve(memory, &used, s->groups, sizeof *s->low);
     s->size = raffle_carve(memory, &used, s->groups, sizeof *s->size);
+    s->too_exponent = raffle_carve(memory, &used, s->groups, sizeof *s->too_exponent);
+    s->too_low = raffle_carve(memory, &used, s->groups, sizeof *s->too_low);
+    s->too_size = raffle_carve(memory, &used, s->groups, sizeof *s->too_size);
     s->mass = raffle_carve(memory, &used, s->groups, sizeof *s->mass);
     s->list_t = raffle_carve(memory, &used, s->list_max, sizeof *s->list_t);
     s->list_x = raffle_carve(memory, &used, s->list_max, sizeof *s->list_x);
