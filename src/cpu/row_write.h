@@ -75,6 +75,14 @@ RAFFLE_FN portion group_portion(const writing *w, float peak, ref *f) {
     return p;
 }
 
+/* A bit for each kept token of a group to bits[GROUP / 32]. */
+RAFFLE_FN void group_bits(const writing *w, int64_t g, uint32_t *bits, int kind) {
+    const int64_t first = g * GROUP, count = group_end(w->row, g) - first;
+    memset(bits, 0, GROUP / 32 * sizeof *bits);
+    for (int64_t j = 0; j < count; j += V_LANES)
+        bits[j / 32] |= v_bits(kept_lanes(w, read_group(w->row, first + j, 0, kind), first + j)) << (j % 32);
+}
+
 /* Any group: its values to made[GROUP], a bit for each kept token to bits[GROUP / 32]. */
 RAFFLE_FN void group_write_any(const writing *w, int64_t g, const ref *f, const portion *p, float *made, uint32_t *bits,
                                int kind) {
@@ -146,14 +154,14 @@ RAFFLE_FN void group_write_logs(const writing *w, int64_t g, float *made, int ki
     }
 }
 
-/* Everything that is asked for, of one group. */
+/* Everything that is asked for, of one group: values, and perhaps the kept set. */
 RAFFLE_FN void group_write(writing *w, int64_t g, int kind) {
     const cpu_target *to = w->to;
     const float peak = w->scratch->peak[g], nothing = nothing_of(w);
     const int64_t count = group_end(w->row, g) - g * GROUP;
     const int sets = to->kept || to->list || to->count;
     const int uncut = !(w->kept.low > -FLT_MAX) && w->kept.tie_last == INT32_MAX && !w->kept.capped && !sets && count == GROUP;
-    const int direct = to->data && to->dtype == RAFFLE_F32 && (uintptr_t)to->data % sizeof(float) == 0 && count == GROUP;
+    const int direct = to->dtype == RAFFLE_F32 && (uintptr_t)to->data % sizeof(float) == 0 && count == GROUP;
     float elsewhere[GROUP], *const made = direct ? (float *)(void *)to->data + g * GROUP : elsewhere;
     uint32_t bits[GROUP / 32];
     ref f = {0};
@@ -171,14 +179,26 @@ RAFFLE_FN void group_write(writing *w, int64_t g, int kind) {
         group_write_any(w, g, &f, &p, made, bits, kind);
         for (int j = 0; p.none && j < GROUP; j += V_LANES) v_store(made + j, v_set(nothing));
     }
-    if (to->data && !direct) group_store(w, g, count, made);
+    if (!direct) group_store(w, g, count, made);
     if (sets) group_keep(w, g, count, bits);
+}
+
+/* The kept set alone: groups whose largest logit is cut are passed over. */
+RAFFLE_FN void row_keep(writing *w, int kind) {
+    const cpu_scratch *s = w->scratch;
+    uint32_t bits[GROUP / 32];
+    if (w->to->kept) memset(w->to->kept, 0, (size_t)((w->row->params.vocab + 31) / 32) * sizeof *w->to->kept);
+    for (int64_t g = next_group(s, 0, w->kept.low); g < s->groups; g = next_group(s, g + 1, w->kept.low)) {
+        group_bits(w, g, bits, kind);
+        group_keep(w, g, group_end(w->row, g) - g * GROUP, bits);
+    }
 }
 
 RAFFLE_FN int64_t row_write(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to, int kind) {
     writing w = writing_make(row, s, a, to);
     if (!to->data && !to->kept && !to->list && !to->count) return 0;
-    for (int64_t g = 0; g < s->groups; ++g) group_write(&w, g, kind);
+    if (!to->data) row_keep(&w, kind);
+    for (int64_t g = 0; to->data && g < s->groups; ++g) group_write(&w, g, kind);
     return w.total;
 }
 

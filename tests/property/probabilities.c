@@ -201,7 +201,7 @@ TEST(data_alone) {
         int dtype = (int)random_below(&r, 3);
         for (int i = 0; i < ISA_COUNT; ++i) {
             if (!raffle_isa_available(every_isa[i])) continue;
-            written w = written_make(&b, dtype, n % 3, n % 7, 1), all = written_make(&b, dtype, n % 3, n % 7, 1);
+            written w = written_make(&b, dtype, n % 3, n % 7, 1 + n % 9), all = written_make(&b, dtype, n % 3, n % 7, 1 + n % 9);
             raffle_output o = raffle_output_init(), full = output_of(&all, 0);
             o.dtype = dtype;
             o.data = w.data;
@@ -212,8 +212,13 @@ TEST(data_alone) {
             o.data = NULL; /* and the sets without data */
             o.kept = w.kept;
             o.kept_stride = w.words;
+            o.kept_list = w.list;
+            o.kept_list_stride = w.room;
+            o.kept_count = w.count;
             run(raffle_softmax, &b, every_isa[i], &o);
             CHECK(!memcmp(w.kept, all.kept, (size_t)(b.rows * w.words) * 4), "kept alone differs");
+            CHECK(!memcmp(w.list, all.list, (size_t)(b.rows * w.room) * 4), "kept_list alone differs");
+            CHECK(!memcmp(w.count, all.count, (size_t)b.rows * 4), "kept_count alone differs");
             written_free(&w);
             written_free(&all);
         }
