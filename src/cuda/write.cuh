@@ -6,6 +6,7 @@
 #define RAFFLE_CUDA_WRITE_CUH
 
 #include "finish.cuh"
+#include "kept.cuh"
 
 #include "probability.h"
 
@@ -423,67 +424,19 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, WRITES_PE
     }
 }
 
-/* The groups [first, first + BLOCK_THREADS) of a row that may keep a token, in ascending order; how many there are. By a block. */
-template <class type>
-__device__ __forceinline__ int groups_kept(const write_args &a, const verdict &v, int64_t row, int first, int32_t *group,
-                                           uint32_t *of_warp) {
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = first + (int)threadIdx.x;
-    const bool keeps = g < a.groups && verdict_keeps(v, g, verdict_peak<type>(a, v, row, g));
-    const uint32_t lanes = __ballot_sync(ALL_LANES, keeps);
-    if (lane == 0) of_warp[warp] = __popc(lanes);
-    __syncthreads();
-    int at = 0, total = 0;
-    for (int i = 0; i < BLOCK_WARPS; ++i) {
-        if (i < warp) at += of_warp[i];
-        total += of_warp[i];
-    }
-    if (keeps) group[at + __popc(lanes & ((1u << lane) - 1))] = g;
-    __syncthreads();
-    return total;
-}
-
 /* The kept tokens of a row in ascending order, and how many there are: a block a row. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kernel(const __grid_constant__ write_args a) {
     __shared__ verdict_space space;
-    __shared__ uint32_t of_warp[2][BLOCK_WARPS];
-    __shared__ int32_t group[BLOCK_THREADS];
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    __shared__ kept_space kept;
     previous_wait();
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         verdict v;
         float temperature;
         const bool valid = verdict_of<type>(a, row, &v, &temperature, &space);
         const device_row r = valid ? written_row<type>(a, row, v) : device_row();
-        int64_t total = 0;
-        for (int first = 0; valid && first < a.groups; first += BLOCK_THREADS) {
-            const int count = groups_kept<type>(a, v, row, first, group, of_warp[0]);
-            for (int next = 0; next < count; next += BLOCK_WARPS) { /* a token of each lane at a time: in order */
-                const int g = next + warp < count ? group[next + warp] : -1;
-                uint32_t bits[LANE_TOKENS], own = 0;
-                for (int j = 0; j < LANE_TOKENS; ++j) {
-                    const int64_t id = g * (int64_t)GROUP + j * WARP + lane;
-                    const bool in = g >= 0 && cut_keeps(v.kept, token_read_inline<type>(r, id), id);
-                    bits[j] = __ballot_sync(ALL_LANES, in);
-                    if (v.only && v.kept.tie_last == INT32_MAX) bits[j] = own ? 0 : bits[j] & (0u - bits[j]);
-                    own += __popc(bits[j]);
-                }
-                if (lane == 0) of_warp[1][warp] = own;
-                __syncthreads();
-                int64_t at = total;
-                for (int i = 0; i < BLOCK_WARPS; ++i) {
-                    if (i < warp) at += of_warp[1][i];
-                    total += of_warp[1][i];
-                }
-                for (int j = 0; a.list && j < LANE_TOKENS; ++j) {
-                    const int64_t slot = at + __popc(bits[j] & ((1u << lane) - 1));
-                    if (bits[j] >> lane & 1 && slot < a.list_stride)
-                        a.list[row * a.list_stride + slot] = (int32_t)(g * GROUP + j * WARP + lane);
-                    at += __popc(bits[j]);
-                }
-                __syncthreads(); /* of_warp and group are used again */
-            }
-        }
-        if (a.count && threadIdx.x == 0) a.count[row] = (int32_t)total;
+        const kept_target to = {nullptr, a.list ? a.list + row * a.list_stride : nullptr, a.list_stride, a.count ? a.count + row : nullptr};
+        kept_write<type>(r, valid ? a.groups : 0, v.kept, v.only && v.kept.tie_last == INT32_MAX, to, &kept,
+                         [&](int g) { return verdict_keeps(v, g, verdict_peak<type>(a, v, row, g)); });
         __syncthreads();
     }
 }
