@@ -241,7 +241,8 @@ typedef struct raffle_output {
     uint32_t *row_flags;      /* [rows] or NULL */
     uint32_t *kept;           /* [rows, kept_stride] or NULL: bit i%32 of word i/32 set: token i was kept */
     int64_t kept_stride;      /* 32-bit words from a row to the next; 0: (vocab + 31) / 32 */
-    int32_t *kept_list;       /* [rows, kept_list_stride] or NULL: ids of the kept tokens, ascending; as many as fit */
+    int32_t *kept_list;       /* [rows, kept_list_stride] or NULL: ids of the kept tokens, ascending; as many as fit. Behind the
+                                 last nothing is written */
     int64_t kept_list_stride; /* room for a row's ids, and from a row to the next; at least 1 */
     int32_t *kept_count;      /* [rows] or NULL: how many tokens were kept, whether or not they fit the list */
 } raffle_output;
@@ -464,7 +465,7 @@ typedef enum raffle_point {
  * launch, with the CPU's bits; raffle_verify has a launch for it. docs/api.md: what costs what. */
 typedef struct raffle_report {
     uint32_t size;
-    int32_t point;       /* raffle_point of all numbers below */
+    int32_t point;       /* raffle_point of all numbers below, but the kept set */
     float *chosen;       /* log-probability of the token */
     int32_t *rank;       /* of the token: 1 + the number of strictly larger logits */
     float *entropy;      /* in nats */
@@ -477,6 +478,12 @@ typedef struct raffle_report {
     int32_t *given_rank;  /* [rows, given_count] */
     float *all;           /* [rows, all_stride] of every token */
     int64_t all_stride;   /* 0: vocab */
+    /* The tokens that masks and filters left to the draw, whatever the point: as in raffle_output. A row without a token keeps none. */
+    uint32_t *kept;           /* [rows, kept_stride] bit i%32 of word i/32 set: token i was kept */
+    int64_t kept_stride;      /* 32-bit words from a row to the next; 0: (vocab + 31) / 32 */
+    int32_t *kept_list;       /* [rows, kept_list_stride] their ids, ascending; as many as fit. What is behind the last is undefined */
+    int64_t kept_list_stride; /* room for a row's ids, and from a row to the next; at least 1 */
+    int32_t *kept_count;      /* how many they are, whether or not they fit the list */
 } raffle_report;
 
 /* ---- request: parameters as people write them --------------------------------------------------- */

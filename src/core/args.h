@@ -22,6 +22,10 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
 raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *given, output_form form, call *made,
                                   raffle_error *error);
 
+/* Where the kept sets of a struct go; completes the strides. `of` is what the caller calls the struct. */
+raffle_status raffle_check_kept(int64_t *kept_stride, const int32_t *list, int64_t *list_stride, int64_t rows, int64_t vocab,
+                                const char *of, raffle_error *error);
+
 /* A caller's struct by its name, and the checks of one struct, for calls that have more of them. They complete strides
  * and defaults. `entries` rows or requests look up slots; there are `rows` lines in allow. `name` is what the caller
  * calls the struct. */

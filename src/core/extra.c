@@ -94,7 +94,7 @@ raffle_status raffle_check_extra(const call *call, int64_t row, int64_t slot, co
 }
 
 static raffle_status check_report(const raffle_report *given, raffle_report *report, int64_t rows, int64_t vocab, raffle_error *error) {
-    raffle_status status = TAKE(report, given, raffle_report);
+    raffle_status status = TAKE_SINCE(offsetof(raffle_report, kept), report, given, raffle_report);
     if (status) return status;
     if (report->point < RAFFLE_RAW || report->point > RAFFLE_FILTERED)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "report.point is %d: not a raffle_point", report->point);
@@ -109,7 +109,10 @@ static raffle_status check_report(const raffle_report *given, raffle_report *rep
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "report.all_stride is %lld: a row has %lld tokens",
                            (long long)report->all_stride, (long long)vocab);
     if (!report->all_stride) report->all_stride = vocab;
-    return raffle_check_stride(rows, report->all_stride, "report.all_stride", error);
+    status = raffle_check_stride(rows, report->all_stride, "report.all_stride", error);
+    if (!status)
+        status = raffle_check_kept(&report->kept_stride, report->kept_list, &report->kept_list_stride, rows, vocab, "report", error);
+    return status;
 }
 
 raffle_status raffle_check_additions(const raffle_plan *plan, call *made, raffle_error *error) {

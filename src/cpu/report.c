@@ -1,7 +1,8 @@
-/* report.c - what a call tells about each row beside its token: log-probabilities, ranks, entropy. The maxima of the
+/* report.c - what a call tells about each row beside its token: log-probabilities, ranks, entropy, the kept set. The maxima of the
  * row's groups are in the scratch, and mostly the mass that a logarithm needs too: then the few groups that hold the
  * answers are all that is read. A mass that is not there costs one reading of the row. */
 #include <limits.h>
+#include <string.h>
 
 #include "args.h"
 #include "run.h"
@@ -180,13 +181,37 @@ static void tell(const raffle_report *r, const view *v, int64_t i, int32_t token
     if (r->all) tell_all(v, r->all + i * r->all_stride);
 }
 
+/* ---- the kept set -------------------------------------------------------------------------------------------------- */
+
+static int wants_kept(const raffle_report *r) { return r->kept || r->kept_list || r->kept_count; }
+
+/* Of the row that was sampled, while its scratch is as the draw has left it: groups of a patch that reach the threshold are made. */
+static void tell_kept(const cpu_table *table, const raffle_report *r, int64_t i, const cpu_row *row, int dtype, const answer *drawn,
+                      const cpu_scratch *scratch) {
+    const cpu_target target = {
+        .form = FORM_LOGIT,
+        .kept = r->kept ? r->kept + i * r->kept_stride : NULL,
+        .list = r->kept_list ? r->kept_list + i * r->kept_list_stride : NULL,
+        .list_max = r->kept_list_stride,
+        .count = r->kept_count ? r->kept_count + i : NULL,
+    };
+    table->write[dtype](row, scratch, drawn, &target);
+}
+
+static void tell_none_kept(const raffle_report *r, int64_t i, int64_t vocab) {
+    if (r->kept) memset(r->kept + i * r->kept_stride, 0, (size_t)((vocab + 31) / 32) * sizeof *r->kept);
+    if (r->kept_count) r->kept_count[i] = 0;
+}
+
 void raffle_report_nothing(const raffle_plan *plan, const raffle_report *r, int64_t i) {
     view v = {.empty = 1, .row.params.vocab = plan->desc.vocab};
     tell(r, &v, i, RAFFLE_NO_TOKEN);
+    tell_none_kept(r, i, plan->desc.vocab);
 }
 
 void raffle_row_report(const raffle_plan *plan, const raffle_report *r, int64_t i, const cpu_row *raw, const cpu_row *row,
                        int dtype, const answer *drawn, const cpu_scratch *scratch) {
+    if (wants_kept(r)) tell_kept(plan->state, r, i, row, dtype, drawn, scratch);
     view v = {.table = plan->state, .scratch = scratch, .row = *row, .dtype = dtype, .told = *drawn};
     v.empty = (drawn->row_flags & RAFFLE_ROW_EMPTY) != 0;
     if (r->point != RAFFLE_FILTERED) view_unfiltered(&v, r->point, raw, row, drawn, plan->desc.dtype);

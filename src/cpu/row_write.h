@@ -194,20 +194,20 @@ RAFFLE_FN void row_keep(writing *w, int kind) {
     }
 }
 
-RAFFLE_FN int64_t row_write(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to, int kind) {
+RAFFLE_FN void row_write(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to, int kind) {
     writing w = writing_make(row, s, a, to);
-    if (!to->data && !to->kept && !to->list && !to->count) return 0;
-    if (!to->data) row_keep(&w, kind);
     for (int64_t g = 0; to->data && g < s->groups; ++g) group_write(&w, g, kind);
-    return w.total;
+    if (!to->data && (to->kept || to->list || to->count)) row_keep(&w, kind);
+    if (to->count) *to->count = (int32_t)w.total;
 }
 
 #define DEFINE_WRITE(dtype, type)                                                                                      \
-    static int64_t write_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to) {    \
-        if (row->params.temperature == LINEAR_TEMPERATURE)                                                             \
-            return row->allow ? row_write(row, s, a, to, READ_PROBS | type | READ_ALLOW)                               \
-                              : row_write(row, s, a, to, READ_PROBS | type);                                           \
-        return row->allow ? row_write(row, s, a, to, type | READ_ALLOW) : row_write(row, s, a, to, type);              \
+    static void write_##dtype(const cpu_row *row, const cpu_scratch *s, const answer *a, const cpu_target *to) {       \
+        const int probs = row->params.temperature == LINEAR_TEMPERATURE;                                               \
+        if (probs && row->allow) row_write(row, s, a, to, READ_PROBS | type | READ_ALLOW);                             \
+        else if (probs) row_write(row, s, a, to, READ_PROBS | type);                                                   \
+        else if (row->allow) row_write(row, s, a, to, type | READ_ALLOW);                                              \
+        else row_write(row, s, a, to, type);                                                                           \
     }
 DEFINE_WRITE(f32, READ_F32)
 DEFINE_WRITE(f16, READ_F16)

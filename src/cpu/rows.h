@@ -103,10 +103,8 @@ typedef struct cpu_target {
     int32_t *count; /* or NULL */
 } cpu_target;
 
-/* Writes what the answer says of a row that was sampled last, with the same scratch. Returns how many tokens it keeps,
- * if a part of the target wants to know them. */
-typedef int64_t (*cpu_write_function)(const cpu_row *row, const cpu_scratch *scratch, const answer *answer,
-                                      const cpu_target *target);
+/* Writes what the answer says of a row that was sampled last, with the same scratch. */
+typedef void (*cpu_write_function)(const cpu_row *row, const cpu_scratch *scratch, const answer *answer, const cpu_target *target);
 
 /* The law of a row that was sampled: which tokens hold how many tickets. verify.h has what is behind it. */
 typedef struct cpu_law cpu_law;

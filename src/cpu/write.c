@@ -42,8 +42,7 @@ raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle
             continue;
         }
         answer told = table->sample[dtype](&row, &scratch);
-        int64_t kept = table->write[dtype](&row, &scratch, &told, &target);
-        if (target.count) *target.count = (int32_t)kept;
+        table->write[dtype](&row, &scratch, &told, &target);
         if (call->output.row_flags) call->output.row_flags[i] = told.row_flags;
     }
     fpenv_leave(caller);

@@ -7,12 +7,14 @@
  *   top n, ranks                    what is left of the draw's candidates, or the few groups whose maxima reach the n-th
  *                                   largest maximum, or exceed the token
  *   entropy, all                    one more reading of the row by this block
+ *   the kept set                    of the row that was drawn: those groups whose maxima reach the threshold
  *   rows beyond weights_hold        one more reading for their mass (infinite temperature, logits beyond 4,000)
  *   n above 512, or that many ties  the way through cut.h
  */
 #ifndef RAFFLE_CUDA_REPORT_CUH
 #define RAFFLE_CUDA_REPORT_CUH
 
+#include "kept.cuh"
 #include "wide.cuh"
 
 #include "probability.h"
@@ -32,8 +34,13 @@ struct view {
     bool near;      /* maxima are in q.peak, else where work::peak_of finds them */
     float bound;    /* q.order and q.id hold all kept tokens that reach this; +inf: there is no list */
     bool found;     /* the drawn token is among them; else ask[0] has its logit */
-    float ask[RANKS];
-    uint32_t above[RANKS];
+    union {
+        struct {
+            float ask[RANKS];
+            uint32_t above[RANKS];
+        };
+        kept_space kept_set; /* before the view is open */
+    };
 };
 
 #define REPORT_NAN __uint_as_float(0x7fc00000u) /* the CPU's */
@@ -73,8 +80,8 @@ __device__ __forceinline__ void report_expect(const raffle_report &r, const row_
         shown.weights = true;
         shown.peak = raw_peak;
     }
-    static_assert(sizeof r <= 4 * WARP, "a word a lane");
-    if (threadIdx.x < sizeof r / 4) ((uint32_t *)&k->report)[threadIdx.x] = ((const uint32_t *)&r)[threadIdx.x];
+    static_assert(sizeof r <= 8 * WARP && sizeof r % 8 == 0, "a word a lane");
+    if (threadIdx.x < sizeof r / 8) ((uint64_t *)&k->report)[threadIdx.x] = ((const uint64_t *)&r)[threadIdx.x];
     if (threadIdx.x) return;
     k->shown = shown;
     k->also = twice;
@@ -85,6 +92,16 @@ __device__ __forceinline__ void report_expect(const raffle_report &r, const row_
 }
 
 /* ---- rows of one token or none ----------------------------------------------------------------------------- */
+
+/* The kept set of a row that keeps one token; RULE_NO_TOKEN: none. */
+static __device__ __noinline__ void report_kept_only(const raffle_report &r, int64_t row, int64_t vocab, int32_t token) {
+    const bool any = token >= 0;
+    for (int i = threadIdx.x; r.kept && i < (vocab + 31) / 32; i += BLOCK_THREADS)
+        r.kept[row * r.kept_stride + i] = any && token / 32 == i ? 1u << token % 32 : 0;
+    if (threadIdx.x) return;
+    if (r.kept_list && any) r.kept_list[row * r.kept_list_stride] = token;
+    if (r.kept_count) r.kept_count[row] = any;
+}
 
 /* The report of a row that keeps one token, about `chosen`; RULE_NO_TOKEN: of one about which there is nothing to tell. */
 static __device__ __noinline__ void report_only(const raffle_report &r, int64_t row, int64_t vocab, int32_t token, int32_t chosen) {
@@ -108,6 +125,21 @@ static __device__ __noinline__ void report_only(const raffle_report &r, int64_t 
     }
     if (r.all)
         for (int64_t id = threadIdx.x; id < vocab; id += BLOCK_THREADS) r.all[row * r.all_stride + id] = id == token ? one : other;
+    report_kept_only(r, row, vocab, token);
+}
+
+/* ---- the kept set ------------------------------------------------------------------------------------------ */
+
+/* That of a row that was drawn, k->told, and is neither greedy nor empty; while its records are those of the draw. */
+template <class type> static __device__ __noinline__ void report_kept(work<type> *k, kept_space *space, int64_t row) {
+    __builtin_assume(__isShared(k));
+    __builtin_assume(__isShared(space));
+    const raffle_report &r = k->report;
+    const device_row at = k->row;
+    const cut c = cut_of(&k->told);
+    const kept_target to = {r.kept ? r.kept + row * r.kept_stride : nullptr, r.kept_list ? r.kept_list + row * r.kept_list_stride : nullptr,
+                            r.kept_list_stride, r.kept_count ? r.kept_count + row : nullptr};
+    kept_write<type>(at, k->groups, c, false, to, space, [&](int g) { return k->peak_far(g) >= c.low; });
 }
 
 /* ---- the row at its point --------------------------------------------------------------------------------- */
@@ -548,6 +580,11 @@ template <class type> static __device__ __noinline__ void report_tell(work<type>
     const bool empty = (k->told.row_flags & RULE_ROW_EMPTY) && !k->apart;
     if (empty) return report_only(r, row, vocab, RULE_NO_TOKEN, RULE_NO_TOKEN);
     if (r.point == RAFFLE_FILTERED && k->told.greedy) return report_only(r, row, vocab, k->told.tie_last, k->told.token);
+    if (r.kept || r.kept_list || r.kept_count) {
+        const bool none = k->told.row_flags & RULE_ROW_EMPTY;
+        if (none || k->told.greedy) report_kept_only(r, row, vocab, none ? RULE_NO_TOKEN : k->told.tie_last);
+        else report_kept(k, &v->kept_set, row);
+    }
     if (!report_open(k, v, r.point, (uint32_t)r.top_count)) return report_only(r, row, vocab, RULE_NO_TOKEN, RULE_NO_TOKEN);
     bool listed = k->listed;
     if (!listed && r.top_count && r.top_count <= CANDIDATES && v->near && !v->kept.capped)

@@ -147,7 +147,7 @@ TEST(request_layout) {
 }
 
 TEST(report_layout) {
-    SIZE(raffle_report, 96);
+    SIZE(raffle_report, 136);
     AT(raffle_report, size, 0);
     AT(raffle_report, point, 4);
     AT(raffle_report, chosen, 8);
@@ -162,6 +162,11 @@ TEST(report_layout) {
     AT(raffle_report, given_rank, 72);
     AT(raffle_report, all, 80);
     AT(raffle_report, all_stride, 88);
+    AT(raffle_report, kept, 96);
+    AT(raffle_report, kept_stride, 104);
+    AT(raffle_report, kept_list, 112);
+    AT(raffle_report, kept_list_stride, 120);
+    AT(raffle_report, kept_count, 128);
 }
 
 TEST(output_layout) {

@@ -227,6 +227,46 @@ TEST(reports) {
     refused(RAFFLE_E_ARGUMENT, -1, "all_stride");
     f.report.size = 4;
     refused(RAFFLE_E_STRUCT, -1, "raffle_report");
+    f.report.size = offsetof(raffle_report, kept) - 1;
+    refused(RAFFLE_E_STRUCT, -1, "raffle_report");
+}
+
+/* Where kept sets go, as in raffle_output; a caller whose report has no such fields is not asked for them. */
+TEST(reports_of_kept_sets) {
+    enum { WORDS = (VOCAB + 31) / 32, ROOM = 2 };
+    uint32_t kept[ROWS * WORDS] = {0};
+    f.report.kept_stride = WORDS - 1;
+    refused(RAFFLE_E_ARGUMENT, -1, "report.kept_stride");
+    f.report.kept_stride = -WORDS;
+    refused(RAFFLE_E_ARGUMENT, -1, "report.kept_stride");
+    f.report.kept_stride = INT64_MAX / 4;
+    refused(RAFFLE_E_ARGUMENT, -1, "report.kept_stride");
+    f.report.kept_list = f.id;
+    refused(RAFFLE_E_ARGUMENT, -1, "report.kept_list_stride");
+    f.report.kept_list = f.id;
+    f.report.kept_list_stride = -1;
+    refused(RAFFLE_E_ARGUMENT, -1, "report.kept_list_stride");
+    f.report.kept_list = f.id;
+    f.report.kept_list_stride = INT64_MAX / 4;
+    refused(RAFFLE_E_ARGUMENT, -1, "report.kept_list_stride");
+    f.report.kept_list_stride = -1; /* nobody uses it */
+    CHECK_STATUS(call(NULL), RAFFLE_OK);
+    good();
+    memset(f.id, GUARD, sizeof f.id);
+    f.report.kept = kept;
+    f.report.kept_list = f.id;
+    f.report.kept_list_stride = ROOM;
+    f.report.kept_count = f.id + ROWS * ROOM;
+    CHECK_STATUS(call(NULL), RAFFLE_OK);
+    for (int row = 0; row < ROWS; ++row) {
+        CHECK(kept[row * WORDS] == ~0u && kept[row * WORDS + 2] == (1u << VOCAB % 32) - 1, "row %d: bits", row);
+        CHECK(f.id[row * ROOM] == 0 && f.id[row * ROOM + 1] == 1 && f.id[ROWS * ROOM + row] == VOCAB, "row %d: list, count", row);
+    }
+    memset(f.id, GUARD, sizeof f.id);
+    f.report.size = offsetof(raffle_report, kept); /* a caller of the first release */
+    CHECK_STATUS(call(NULL), RAFFLE_OK);
+    for (size_t i = 0; i < sizeof f.id; ++i) CHECK_EQ(((unsigned char *)f.id)[i], GUARD);
+    good();
 }
 
 /* ---- raffle_state_* ---- */
@@ -447,6 +487,7 @@ int main(void) {
     RUN(needs_a_history);
     RUN(calls);
     RUN(reports);
+    RUN(reports_of_kept_sets);
     RUN(states);
     RUN(states_of_cuda);
     RUN(row_flags);

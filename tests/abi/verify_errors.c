@@ -307,6 +307,8 @@ TEST(extras_and_reports) {
     with_extras(&state), f.params.extra_bytes = 8, refused(RAFFLE_E_STRUCT, -1, "extra_bytes");
     with_extras(&state), f.draft_params.extra_bytes = 8, refused(RAFFLE_E_STRUCT, -1, "drafts: params.extra_bytes");
     with_extras(&state), report.point = 3, refused(RAFFLE_E_ARGUMENT, -1, "report.point");
+    with_extras(&state), report.kept_stride = -1, refused(RAFFLE_E_ARGUMENT, -1, "report.kept_stride");
+    with_extras(&state), report.size = offsetof(raffle_report, kept), accepted("a report of the first release");
     with_extras(&state), extra[1].repetition = -1.0f, refused(RAFFLE_E_ARGUMENT, 1, "repetition of request 1");
     with_extras(&state), draft_extra[2].frequency = NAN, refused(RAFFLE_E_ARGUMENT, 2, "drafts.params: frequency of request 2");
     with_extras(&state), f.params.state = NULL, refused(RAFFLE_E_ARGUMENT, 0, "repetition of request 0 needs a history");

@@ -31,14 +31,16 @@ typedef struct report_row {
     int empty;
     int32_t token; /* what was drawn, or -1 */
     float *x, *log, entropy;
+    uint8_t *kept; /* which tokens it could have been, whatever the point */
 } report_row;
 
 static inline report_row report_row_make(const oracle_case *c, int point) {
     raffle_extra own;
     oracle_case at = report_case(*c, point, &own);
-    oracle_answer drawn = oracle_sample(c, NULL, NULL);
     size_t vocab = (size_t)c->vocab;
-    report_row r = {.vocab = c->vocab, .token = drawn.row_flags & RAFFLE_ROW_EMPTY ? -1 : drawn.token};
+    report_row r = {.vocab = c->vocab, .kept = malloc(vocab)};
+    oracle_answer drawn = oracle_sample(c, r.kept, NULL);
+    r.token = drawn.row_flags & RAFFLE_ROW_EMPTY ? -1 : drawn.token;
     float *p = malloc(vocab * 4);
     uint8_t *kept = malloc(vocab);
     uint64_t entropy = 0;
@@ -62,6 +64,14 @@ static inline report_row report_row_make(const oracle_case *c, int point) {
 static inline void report_row_free(report_row *r) {
     free(r->x);
     free(r->log);
+    free(r->kept);
+}
+
+/* Of which no token was drawn. */
+static inline void report_row_clear(report_row *r) {
+    r->empty = 1;
+    r->entropy = NAN;
+    memset(r->kept, 0, (size_t)r->vocab);
 }
 
 /* The same bits, or both NaN. */
@@ -106,6 +116,28 @@ static inline int report_top_is(const report_row *r, const int32_t *token, const
     return good;
 }
 
+enum { REPORT_POISON = 0x7f }; /* bytes of arrays of a kept set before a call */
+
+/* Whether the kept set of result i is this row's, in its three forms, and no word behind its own was written. Strides are set. */
+static inline int report_kept_is(const report_row *r, const raffle_report *told, int64_t i) {
+    const int64_t words = (r->vocab + 31) / 32;
+    int64_t count = 0;
+    int good = 1;
+    uint32_t untouched;
+    memset(&untouched, REPORT_POISON, sizeof untouched);
+    for (int64_t id = 0; id < words * 32; ++id) {
+        const int kept = id < r->vocab && r->kept[id];
+        if (told->kept) good = good && (int)(told->kept[i * told->kept_stride + id / 32] >> (id % 32) & 1) == kept;
+        if (kept && told->kept_list && count < told->kept_list_stride)
+            good = good && told->kept_list[i * told->kept_list_stride + count] == id;
+        count += kept;
+    }
+    if (told->kept_count) good = good && told->kept_count[i] == count;
+    for (int64_t n = words; told->kept && n < told->kept_stride; ++n)
+        good = good && told->kept[i * told->kept_stride + n] == untouched;
+    return good;
+}
+
 /* Whether a report tells of its result i what is right for `token`, which came from this row; parts that are NULL tell nothing. */
 static inline int report_is(const report_row *r, const raffle_report *told, int64_t i, int32_t token) {
     const int64_t top = i * told->top_count, all = i * (told->all_stride ? told->all_stride : r->vocab);
@@ -118,7 +150,7 @@ static inline int report_is(const report_row *r, const raffle_report *told, int6
         good = good && (!told->given_rank || told->given_rank[n] == report_rank(r, told->given[n]));
     }
     for (int64_t id = 0; told->all && id < r->vocab; ++id) good = good && report_same(told->all[all + id], r->log[id]);
-    return good;
+    return good && report_kept_is(r, told, i);
 }
 
 #endif

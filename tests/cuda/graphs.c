@@ -230,6 +230,7 @@ static raffle_status count_call(const counter *c, size_t i, raffle_error *error)
     draft_logits.rows = COUNT_REQUESTS * COUNT_DRAFTS;
     if (with & WITH_INDEX) logits.row_index = whole;
     report.chosen = report.top = real, report.rank = report.top_token = whole, report.top_count = 5;
+    report.kept = (uint32_t *)whole, report.kept_list = report.kept_count = whole, report.kept_list_stride = 3;
     if (counted[i].call == SAMPLE) {
         raffle_result result = raffle_result_init();
         result.token = whole;

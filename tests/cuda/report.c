@@ -11,10 +11,11 @@ static long rows_checked, exact_checked;
 
 /* ---- where reports go ---- */
 
-enum { GIVEN_MAX = 19, PAGE_GUARD = 64 };
-enum { CHOSEN, RANK, ENTROPY, TOP_TOKEN, TOP, GIVEN_LOGPROB, GIVEN_RANK, ALL, PAGES };
+enum { GIVEN_MAX = 19, LIST_MAX = 3000, PAGE_GUARD = 64 };
+enum { CHOSEN, RANK, ENTROPY, TOP_TOKEN, TOP, GIVEN_LOGPROB, GIVEN_RANK, ALL, KEPT, KEPT_LIST, KEPT_COUNT, PAGES };
 
-static const char *const page_name[PAGES] = {"chosen", "rank", "entropy", "top_token", "top", "given_logprob", "given_rank", "all"};
+static const char *const page_name[PAGES] = {"chosen", "rank", "entropy", "top_token", "top", "given_logprob", "given_rank", "all",
+                                             "kept", "kept_list", "kept_count"};
 
 /* One array a page, of 4-byte elements, in three copies: the CPU's, the GPU's, and what came back of it. */
 typedef struct book {
@@ -29,8 +30,8 @@ static book *book_make(int64_t rows, int64_t vocab) {
     book *b = (book *)calloc(1, sizeof *b);
     if (!b) abort();
     for (int i = 0; i < PAGES; ++i) {
-        const int64_t each = i == ALL ? vocab + 9 : i < TOP_TOKEN ? 1 : i < GIVEN_LOGPROB ? RAFFLE_TOP_MAX : GIVEN_MAX;
-        b->room[i] = (size_t)(rows * each + PAGE_GUARD);
+        const int64_t each[PAGES] = {1, 1, 1, RAFFLE_TOP_MAX, RAFFLE_TOP_MAX, GIVEN_MAX, GIVEN_MAX, vocab + 9, (vocab + 31) / 32 + 3, LIST_MAX, 1};
+        b->room[i] = (size_t)(rows * each[i] + PAGE_GUARD);
         b->wanted[i] = (int32_t *)host_alloc(b->room[i] * 4);
         b->got[i] = (int32_t *)host_alloc(b->room[i] * 4);
         b->device[i] = (int32_t *)gpu_alloc(b->room[i] * 4);
@@ -61,6 +62,9 @@ static void report_aim(raffle_report *r, int32_t *const page[PAGES], const int32
     r->given_logprob = (float *)page[GIVEN_LOGPROB];
     r->given_rank = page[GIVEN_RANK];
     r->all = (float *)page[ALL];
+    r->kept = (uint32_t *)page[KEPT];
+    r->kept_list = page[KEPT_LIST];
+    r->kept_count = page[KEPT_COUNT];
 }
 
 /* A wish: point, counts, and which pages (bits). */
@@ -68,11 +72,14 @@ typedef struct wish {
     int point;
     int32_t top_count, given_count;
     unsigned pages;
-    int64_t all_stride;
+    int64_t all_stride, kept_more, list; /* kept_more: words behind a row's own */
 } wish;
 
+static int64_t words_of(int64_t vocab) { return (vocab + 31) / 32; }
+
 static void book_open(book *b, const match *m, const wish *w, test_random *r) {
-    const int64_t each[PAGES] = {1, 1, 1, w->top_count, w->top_count, w->given_count, w->given_count, w->all_stride};
+    const int64_t words = words_of(m->vocab) + w->kept_more;
+    const int64_t each[PAGES] = {1, 1, 1, w->top_count, w->top_count, w->given_count, w->given_count, w->all_stride, words, w->list, 1};
     int32_t *cpu[PAGES], *gpu[PAGES];
     for (int i = 0; i < PAGES; ++i) {
         const int has = w->pages >> i & 1;
@@ -93,6 +100,8 @@ static void book_open(book *b, const match *m, const wish *w, test_random *r) {
     b->cpu.top_count = w->top_count;
     b->cpu.given_count = w->given_count;
     b->cpu.all_stride = w->all_stride;
+    b->cpu.kept_stride = words;
+    b->cpu.kept_list_stride = w->list;
     b->gpu = b->cpu;
     report_aim(&b->cpu, cpu, b->given);
     report_aim(&b->gpu, gpu, b->device_given);
@@ -120,6 +129,30 @@ static void book_check(const book *b, const match *m, const wish *w, const char 
             break;
         }
     }
+}
+
+/* raffle_mask writes the same kept sets, where the report's have been. */
+static void masks_check(book *b, const match *m, const wish *w) {
+    raffle_output output = raffle_output_init();
+    output.kept = b->gpu.kept;
+    output.kept_stride = b->gpu.kept_stride;
+    output.kept_list = b->gpu.kept_list;
+    output.kept_list_stride = b->gpu.kept_list_stride;
+    output.kept_count = b->gpu.kept_count;
+    if (!output.kept && !output.kept_list && !output.kept_count) return;
+    for (int i = KEPT; i <= KEPT_COUNT; ++i) CUDA(cudaMemsetAsync(b->device[i], POISON, b->room[i] * 4, m->stream));
+    const raffle_params params = match_params(m, m->device_control, m->device_allow);
+    raffle_logits logits = raffle_logits_init();
+    logits.data = m->device + m->first * element_bytes(m->dtype);
+    logits.rows = m->rows;
+    logits.row_stride = m->stride;
+    raffle_launch launch = raffle_launch_init();
+    launch.workspace = m->space;
+    launch.workspace_bytes = m->space_bytes;
+    launch.stream = m->stream;
+    MUST(raffle_mask(m->gpu, &logits, &params, &output, &launch, &must_error));
+    book_fetch(b, m);
+    book_check(b, m, w, "raffle_mask");
 }
 
 /* ---- against long double ---- */
@@ -171,13 +204,15 @@ static void wish_run(match *m, book *b, const wish *w, test_random *r, int exact
     match_run_cpu(m);
     match_check(m, 0, m->rows, "with a report");
     book_check(b, m, w, "eager");
+    masks_check(b, m, w);
     for (int i = 0; i < exact; ++i) exact_check(b, m, w, random_below(r, m->rows));
     rows_checked += m->rows;
 }
 
 static wish wish_pick(test_random *r, int64_t vocab) {
     static const int32_t tops[] = {0, 1, 5, 20, 64, 65, 200, 512, 513, 1024};
-    wish w = {(int)random_below(r, 3), tops[random_below(r, 10)], 0, (1u << PAGES) - 1, vocab};
+    wish w = {(int)random_below(r, 3), tops[random_below(r, 10)], 0, (1u << PAGES) - 1, vocab, random_below(r, 4), 0};
+    w.list = 1 + random_below(r, random_below(r, 2) ? LIST_MAX : 9);
     if (random_below(r, 2)) w.given_count = 1 + (int32_t)random_below(r, GIVEN_MAX);
     if (random_below(r, 3)) w.pages &= ~(1u << ALL);
     else w.all_stride += random_below(r, 9);
@@ -241,6 +276,8 @@ static void report_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
     }
 VOCAB(1, 24, 4)
 VOCAB(2, 24, 4)
+VOCAB(31, 24, 4)
+VOCAB(33, 24, 4)
 VOCAB(255, 32, 8)
 VOCAB(256, 32, 8)
 VOCAB(257, 32, 8)
@@ -272,7 +309,7 @@ TEST(grid) {
         for (int n = 0; n < 7 && !match_hopeless(); ++n)
             for (int point = RAFFLE_RAW; point <= RAFFLE_FILTERED; ++point) {
                 if (gpu_quick() && (n + point) % 3) continue;
-                const wish w = {point, tops[n], 3, (1u << PAGES) - 1, vocab};
+                const wish w = {point, tops[n], 3, (1u << PAGES) - 1, vocab, point, 70};
                 match_pick(m, &r);
                 for (int64_t i = 0; i < rows; ++i) {
                     const int64_t mix = (i / ROW_KINDS + i + n * 2) % 6;
@@ -299,7 +336,7 @@ TEST(bad_rows) {
     match_lay_out(m, TIGHT, ROWS, &r);
     match_send_rows(m);
     for (int point = RAFFLE_RAW; point <= RAFFLE_FILTERED; ++point) {
-        const wish w = {point, 5, 4, (1u << PAGES) - 1, VOCAB + 3};
+        const wish w = {point, 5, 4, (1u << PAGES) - 1, VOCAB + 3, 2, 60};
         match_pick(m, &r);
         book_open(b, m, &w, &r);
         m->cpu_report = &b->cpu;
@@ -311,15 +348,20 @@ TEST(bad_rows) {
             else m->control->top_p[i] = nan;
             m->wanted->token[i] = RAFFLE_NO_TOKEN;
             m->wanted->row_flags[i] = RAFFLE_ROW_ARGUMENT;
-            const int64_t each[PAGES] = {1, 1, 1, w.top_count, w.top_count, w.given_count, w.given_count, VOCAB + 3};
+            const int64_t words = words_of(VOCAB);
+            const int64_t each[PAGES] = {1, 1, 1, w.top_count, w.top_count, w.given_count, w.given_count, VOCAB + 3, words + 2, 60, 1};
             for (int page = 0; page < PAGES; ++page)
-                for (int64_t n = i * each[page]; n < i * each[page] + (page == ALL ? VOCAB : each[page]); ++n)
-                    b->wanted[page][n] = page == RANK || page == GIVEN_RANK ? 0 : page == TOP_TOKEN ? -1 : 0x7fc00000;
+                for (int64_t n = i * each[page]; n < i * each[page] + (page == ALL ? VOCAB : page == KEPT ? words : each[page]); ++n) {
+                    const int none = page == RANK || page == GIVEN_RANK || page == KEPT || page == KEPT_COUNT;
+                    b->wanted[page][n] = none ? 0 : page == TOP_TOKEN ? -1 : 0x7fc00000;
+                }
+            memset(b->wanted[KEPT_LIST] + i * 60, POISON, 60 * 4); /* as it was */
         }
         match_run_gpu(m);
         book_fetch(b, m);
         match_check(m, 0, ROWS, "with bad rows");
         book_check(b, m, &w, "with bad rows");
+        masks_check(b, m, &w);
     }
     book_free(b);
     match_free(m);
@@ -334,7 +376,7 @@ TEST(graph) {
     match *m = match_make_for(RAFFLE_BF16, VOCAB, ROWS, RAFFLE_PLAN_REPORT);
     book *b = book_make(ROWS, VOCAB);
     match_lay_out(m, TIGHT, ROWS, &r);
-    const wish w = {RAFFLE_RAW, 5, 2, (1u << PAGES) - 1, VOCAB};
+    const wish w = {RAFFLE_RAW, 5, 2, (1u << PAGES) - 1, VOCAB, 0, 100};
     book_open(b, m, &w, &r);
     m->cpu_report = &b->cpu;
     m->gpu_report = &b->gpu;
@@ -410,6 +452,8 @@ int main(void) {
     gpu_start("cuda_report", 150);
     RUN(vocab_1);
     RUN(vocab_2);
+    RUN(vocab_31);
+    RUN(vocab_33);
     RUN(vocab_255);
     RUN(vocab_256);
     RUN(vocab_257);

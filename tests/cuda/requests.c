@@ -101,16 +101,24 @@ static void gpu_close(runner_gpu *r, const char *how) {
 }
 
 /* Results of a call: tokens, flags, and what a report tells. */
-enum { TOP = 7, GIVEN = 3 };
+enum { TOP = 7, GIVEN = 3, LIST = 40, KEPT_ROOM = 40000 };
 typedef struct results {
     outputs o;
+    uint32_t kept[KEPT_ROOM]; /* of all rows */
+    int32_t kept_list[BATCH_ROWS_MAX * LIST + 1], kept_count[BATCH_ROWS_MAX + 1];
     int32_t rank[BATCH_ROWS_MAX + 1], top_token[BATCH_ROWS_MAX * TOP + 1], given_rank[BATCH_ROWS_MAX * GIVEN + 1];
     float chosen[BATCH_ROWS_MAX + 1], entropy[BATCH_ROWS_MAX + 1], top[BATCH_ROWS_MAX * TOP + 1], given[BATCH_ROWS_MAX * GIVEN + 1];
 } results;
 
 /* A report that goes to `r`, which may be on the GPU. */
-static raffle_report report_to(results *r, int point, const int32_t *ids) {
+static raffle_report report_to(results *r, const batch *b, int point, const int32_t *ids) {
     raffle_report report = raffle_report_init();
+    CHECK(b->rows * (b->words + 1) <= KEPT_ROOM, "no room for kept sets");
+    report.kept = r->kept;
+    report.kept_stride = b->words + b->vocab % 2;
+    report.kept_list = r->kept_list;
+    report.kept_list_stride = 1 + b->vocab % LIST;
+    report.kept_count = r->kept_count;
     report.point = point;
     report.chosen = r->chosen;
     report.rank = r->rank;
@@ -240,7 +248,7 @@ static void report_check(const sent *s, const batch *b, const runner_gpu *own, i
     memset(&wanted, POISON, sizeof wanted);
     CUDA(cudaMemcpy(device_ids, ids, sizeof ids, cudaMemcpyHostToDevice));
     CUDA(cudaMemcpy(device, &got, sizeof got, cudaMemcpyHostToDevice));
-    const raffle_report there = report_to(device, point, device_ids), here = report_to(&wanted, point, ids);
+    const raffle_report there = report_to(device, b, point, device_ids), here = report_to(&wanted, b, point, ids);
     const int bare = index && random_below(r, 4) == 0;
     raffle_logits logits = s->logits;
     raffle_params params = s->params;
@@ -274,6 +282,17 @@ static void report_check(const sent *s, const batch *b, const runner_gpu *own, i
                wanted.given_rank[i * GIVEN]);
         batch_print(b, i);
     }
+    for (int64_t i = 0; i < b->rows; ++i) {
+        const int64_t stride = here.kept_stride, list = here.kept_list_stride;
+        const int same = got.kept_count[i] == wanted.kept_count[i] && !memcmp(got.kept + i * stride, wanted.kept + i * stride, (size_t)stride * 4) &&
+                         !memcmp(got.kept_list + i * list, wanted.kept_list + i * list, (size_t)list * 4);
+        if (!test_note(same)) continue;
+        printf("kept set at %d%s%s: %d tokens, CPU %d\n", point, index ? " by index" : "", bare ? " without requests" : "", got.kept_count[i],
+               wanted.kept_count[i]);
+        batch_print(b, i);
+    }
+    CHECK(!memcmp(got.kept, wanted.kept, sizeof got.kept) && !memcmp(got.kept_list, wanted.kept_list, sizeof got.kept_list) &&
+              !memcmp(got.kept_count, wanted.kept_count, sizeof got.kept_count), "a report wrote behind the kept sets");
 }
 
 #include "requests_write.h"

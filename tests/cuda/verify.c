@@ -206,22 +206,30 @@ static void check_kind(draft_kind kind, int32_t method, int64_t batches, int64_t
 
 /* ---- reports: the CPU's, bit for bit, which tests/property/verify.c compares with the oracle's ---- */
 
-enum { TOP = 5, GIVEN = 3 };
+enum { TOP = 5, GIVEN = 3, LIST = 30, WORDS_MAX = 640 };
 typedef struct told {
+    uint32_t kept[BATCH_ROWS_MAX * WORDS_MAX];
+    int32_t kept_list[BATCH_ROWS_MAX * LIST + 1], kept_count[BATCH_ROWS_MAX + 1];
     float chosen[BATCH_ROWS_MAX + 1], entropy[BATCH_ROWS_MAX + 1], top[BATCH_ROWS_MAX * TOP + 1], given_log[BATCH_ROWS_MAX * GIVEN + 1];
     int32_t rank[BATCH_ROWS_MAX + 1], top_token[BATCH_ROWS_MAX * TOP + 1], given_rank[BATCH_ROWS_MAX * GIVEN + 1];
 } told;
 
+static int64_t list_room(int64_t vocab) { return 1 + vocab % LIST; }
+
 /* A report that goes to `t` and `all`, here or there. */
-static raffle_report report_to(told *t, float *all, const int32_t *given, int point, int wanted) {
+static raffle_report report_to(told *t, float *all, const int32_t *given, int64_t vocab, int point, int wanted) {
     raffle_report r = raffle_report_init();
     r.point = point;
+    r.kept_stride = (vocab + 31) / 32 + vocab % 3;
+    r.kept_list_stride = list_room(vocab);
     if (wanted & 1) r.chosen = t->chosen;
     if (wanted & 2) r.rank = t->rank;
     if (wanted & 4) r.entropy = t->entropy;
     if (wanted & 8) r.top_count = TOP, r.top_token = t->top_token, r.top = t->top;
     if (wanted & 16) r.given_count = GIVEN, r.given = given, r.given_logprob = t->given_log, r.given_rank = t->given_rank;
     if (wanted & 32) r.all = all;
+    if (wanted & 64) r.kept = t->kept;
+    if (wanted & 128) r.kept_list = t->kept_list, r.kept_count = t->kept_count;
     return r;
 }
 
@@ -243,6 +251,17 @@ static void compare_told(const draft_batch *b, const told *got, const told *want
     }
     CHECK(!memcmp(got->chosen + b->target.rows, wanted->chosen + b->target.rows, 4) &&
               !memcmp(got->top + b->target.rows * TOP, wanted->top + b->target.rows * TOP, 4), "%s wrote behind a report", how);
+    CHECK(!memcmp(got->kept, wanted->kept, sizeof got->kept), "%s: other bits of kept tokens, %s, %s", how, draft_kinds[b->kind],
+          method_names[b->method]);
+    CHECK(!memcmp(got->kept_count, wanted->kept_count, sizeof got->kept_count), "%s: other numbers of kept tokens, %s, %s", how,
+          draft_kinds[b->kind], method_names[b->method]);
+    const int64_t room = list_room(b->target.vocab), end = b->target.rows * room;
+    for (int64_t i = 0; i < b->target.rows; ++i) { /* what is behind the last id is undefined */
+        const int64_t count = wanted->kept_count[i] < room ? wanted->kept_count[i] : room;
+        CHECK(!memcmp(got->kept_list + i * room, wanted->kept_list + i * room, (size_t)count * 4), "%s: other kept tokens of row %lld, %s, %s",
+              how, (long long)i, draft_kinds[b->kind], method_names[b->method]);
+    }
+    CHECK(!memcmp(got->kept_list + end, wanted->kept_list + end, sizeof got->kept_list - (size_t)end * 4), "%s wrote behind the lists", how);
 }
 
 /* What the CPU tells, in `wanted` and `all`, of whatever the oracle has checked. */
@@ -261,16 +280,17 @@ static void check_report(const draft_batch *b, gpu_plan g, device_batch *d, int 
     static told got, wanted;
     static int32_t given[BATCH_ROWS_MAX * GIVEN];
     const size_t bytes = (size_t)(b->target.rows * b->target.vocab) * 4;
+    CHECK(b->target.vocab <= (WORDS_MAX - 2) * 32, "no room for kept sets");
     float *all[2] = {host_alloc(bytes), host_alloc(bytes)};
     for (int64_t i = 0; i < b->target.rows * GIVEN; ++i) given[i] = (int32_t)(i * 7 % (b->target.vocab + 2)) - 1;
     memset(&got, GUARD, sizeof got), memset(&wanted, GUARD, sizeof wanted), memset(all[0], GUARD, bytes), memset(all[1], GUARD, bytes);
     told *there = sent(&got, sizeof got);
     float *all_there = sent(all[0], bytes);
     int32_t *given_there = sent(given, sizeof given);
-    raffle_report report = report_to(&wanted, all[1], given, point, parts);
+    raffle_report report = report_to(&wanted, all[1], given, b->target.vocab, point, parts);
     raffle_error error = raffle_error_init();
     told_by_cpu(b, &report);
-    report = report_to(there, all_there, given_there, point, parts);
+    report = report_to(there, all_there, given_there, b->target.vocab, point, parts);
     d->verified.report = &report;
     raffle_status status = call(g, d, &error);
     CHECK(status == RAFFLE_OK, "%s", error.text);
@@ -295,7 +315,7 @@ static void check_reports(draft_kind kind, int32_t method, int64_t batches, int6
         gpu_plan g = plan_make_for(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows,
                                    wish ? RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT : RAFFLE_PLAN_REPORT, wish ? DRAFT_HISTORY : 0);
         for (int point = RAFFLE_RAW; point <= RAFFLE_FILTERED; ++point)
-            check_report(b, g, &d, point, random_below(&r, 2) ? 63 : 1 + (int)random_below(&r, 63));
+            check_report(b, g, &d, point, random_below(&r, 2) ? 255 : 1 + (int)random_below(&r, 255));
         plan_freed(g);
         device_batch_freed(&d);
         draft_batch_free(b);

@@ -1,20 +1,42 @@
-/* report.c - raffle_report: log-probabilities, ranks and entropy at the three points, against the oracle bit for bit on
- * every instruction set, and against long double. */
+/* report.c - raffle_report: log-probabilities, ranks and entropy at the three points and the kept set, against the oracle bit for
+ * bit on every instruction set, and against long double; kept sets also against raffle_mask's. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "../common/mixture.h"
 #include "../common/report_row.h"
 
-enum { GIVEN = 4, TOP_ROOM = BATCH_ROWS_MAX * RAFFLE_TOP_MAX, GIVEN_ROOM = BATCH_ROWS_MAX * GIVEN };
+enum { GIVEN = 4, TOP_ROOM = BATCH_ROWS_MAX * RAFFLE_TOP_MAX, GIVEN_ROOM = BATCH_ROWS_MAX * GIVEN, LIST_ROOM = 3000 };
 
 static long rows_checked, mixtures_checked;
 
 /* Memory for the parts of a report. */
+typedef struct kept_arrays {
+    uint32_t *kept; /* [rows, words + 2], and a guard */
+    int32_t *list;  /* [rows, LIST_ROOM], and a guard */
+    int32_t count[BATCH_ROWS_MAX];
+} kept_arrays;
 static struct {
     float chosen[BATCH_ROWS_MAX], entropy[BATCH_ROWS_MAX], top[TOP_ROOM], given_log[GIVEN_ROOM], *all;
     int32_t rank[BATCH_ROWS_MAX], top_token[TOP_ROOM], given[GIVEN_ROOM], given_rank[GIVEN_ROOM];
+    kept_arrays kept, masks; /* the report's, and raffle_mask's */
 } told;
+
+static size_t kept_bytes(int64_t rows, int64_t vocab) { return (size_t)(rows * ((vocab + 31) / 32 + 2) + 1) * 4; }
+static size_t list_bytes(int64_t rows) { return (size_t)(rows * LIST_ROOM + 1) * 4; }
+static void kept_arrays_make(kept_arrays *k, int64_t rows, int64_t vocab) {
+    k->kept = malloc(kept_bytes(rows, vocab));
+    k->list = malloc(list_bytes(rows));
+}
+static void kept_arrays_poison(kept_arrays *k, int64_t rows, int64_t vocab) {
+    memset(k->kept, REPORT_POISON, kept_bytes(rows, vocab));
+    memset(k->list, REPORT_POISON, list_bytes(rows));
+    memset(k->count, REPORT_POISON, sizeof k->count);
+}
+static void kept_arrays_free(kept_arrays *k) {
+    free(k->kept);
+    free(k->list);
+}
 
 /* A report of all parts, or, now and then, of some. */
 static raffle_report report_pick(test_random *r, int point, int64_t vocab) {
@@ -35,6 +57,11 @@ static raffle_report report_pick(test_random *r, int point, int64_t vocab) {
     report.given_rank = without & 64 ? NULL : told.given_rank;
     report.all = without & 128 ? NULL : told.all;
     report.all_stride = random_below(r, 2) ? vocab + random_below(r, 9) : 0;
+    report.kept = without & 256 ? NULL : told.kept.kept;
+    report.kept_stride = (vocab + 31) / 32 + random_below(r, 3);
+    report.kept_list = without & 512 ? NULL : told.kept.list;
+    report.kept_list_stride = random_below(r, 2) ? 1 + random_below(r, LIST_ROOM) : 1 + random_below(r, 4);
+    report.kept_count = without & 1024 ? NULL : told.kept.count;
     return report;
 }
 
@@ -48,6 +75,26 @@ static void told_poison(const batch *b) {
     memset(told.top_token, 0x7f, sizeof told.top_token);
     memset(told.given_rank, 0x7f, sizeof told.given_rank);
     memset(told.all, 0x7f, (size_t)(b->rows * (b->vocab + 8)) * 4);
+    kept_arrays_poison(&told.kept, b->rows, b->vocab);
+    kept_arrays_poison(&told.masks, b->rows, b->vocab);
+}
+
+/* raffle_mask finds the same kept sets, and leaves alone what the report does. */
+static void check_masks(const batch *b, const runner *own, const raffle_logits *logits, const raffle_params *params,
+                        const raffle_report *report) {
+    raffle_output output = raffle_output_init();
+    raffle_error error = raffle_error_init();
+    output.kept = report->kept ? told.masks.kept : NULL;
+    output.kept_stride = report->kept_stride;
+    output.kept_list = report->kept_list ? told.masks.list : NULL;
+    output.kept_list_stride = report->kept_list_stride;
+    output.kept_count = report->kept_count ? told.masks.count : NULL;
+    if (!output.kept && !output.kept_list && !output.kept_count) return;
+    raffle_status status = raffle_mask(own->plan, logits, params, &output, &own->launch, &error);
+    CHECK(!status, "%s", error.text);
+    CHECK(!memcmp(told.kept.kept, told.masks.kept, kept_bytes(b->rows, b->vocab)), "raffle_mask has other bits");
+    CHECK(!memcmp(told.kept.list, told.masks.list, list_bytes(b->rows)), "raffle_mask has another list");
+    CHECK(!memcmp(told.kept.count, told.masks.count, sizeof told.kept.count), "raffle_mask counts others");
 }
 
 /* The batch by one instruction set with this report. */
@@ -70,6 +117,7 @@ static void run(const batch *b, const report_row *row, raffle_isa isa, const raf
                (double)told.entropy[i], (double)row[i].entropy, told.top_token[i * report->top_count], (double)told.top[i * report->top_count]);
         batch_print(b, i);
     }
+    check_masks(b, &own, &logits, &params, report);
     runner_free(own);
 }
 
@@ -80,6 +128,8 @@ static void check(test_random *r, uint32_t wish, int64_t vocab, int64_t rows, in
     int first = (int)random_below(r, 3);
     mixture_make(&m, r, wish, vocab, rows, (int)random_below(r, 3), random_below(r, 64));
     told.all = malloc((size_t)(rows * (vocab + 8)) * 4);
+    kept_arrays_make(&told.kept, rows, vocab);
+    kept_arrays_make(&told.masks, rows, vocab);
     for (int64_t i = 0; i < rows * GIVEN; ++i) told.given[i] = (int32_t)random_below(r, vocab + 2) - 1;
     for (int point = first; point < first + points; ++point) {
         const raffle_report report = report_pick(r, point % 3, vocab);
@@ -92,6 +142,8 @@ static void check(test_random *r, uint32_t wish, int64_t vocab, int64_t rows, in
         for (int64_t i = 0; i < rows; ++i) report_row_free(&row[i]);
     }
     free(told.all);
+    kept_arrays_free(&told.kept);
+    kept_arrays_free(&told.masks);
     rows_checked += rows;
     ++mixtures_checked;
     mixture_free(&m);
@@ -104,6 +156,13 @@ TEST(plain_rows) {
 TEST(small_vocab) {
     test_random r = {2};
     for (int i = 0; i < test_amount(480); ++i) check(&r, some_wishes(&r), 1 + random_below(&r, 64), 40, 1);
+}
+/* Rows that end with a word of the kept set, a little before or behind it, or a group. */
+TEST(edges) {
+    static const int64_t vocab[] = {1, 31, 32, 33, 63, 255, 256, 257, 4097};
+    test_random r = {5};
+    for (int n = 0; n < 9; ++n)
+        for (int i = 0; i < test_amount(10); ++i) check(&r, i % 2 ? some_wishes(&r) : 0, vocab[n], 12, 3);
 }
 /* More tokens than a report may list, and fewer. */
 TEST(middle_vocab) {
@@ -162,6 +221,7 @@ TEST(near_long_double) {
 int main(void) {
     RUN(plain_rows);
     RUN(small_vocab);
+    RUN(edges);
     RUN(middle_vocab);
     RUN(long_rows);
     RUN(enough);

@@ -37,7 +37,7 @@ static void check_report(const draft_batch *b, const raffle_report *report, cons
             const int emitted = n <= w->accepted;
             const oracle_case c = row_of_token(b, request, emitted ? n : 0, said);
             report_row row = report_row_make(&c, report->point);
-            if (!emitted) row.empty = 1, row.entropy = NAN; /* as where nothing was drawn */
+            if (!emitted) report_row_clear(&row); /* as where nothing was drawn */
             int32_t token = w->row_flags[n] & RAFFLE_ROW_EMPTY ? -1 : w->token[n];
             if (test_note(report_is(&row, report, draft_row_first(b, request) + n, token)))
                 printf("%s: %s: report of token %lld of request %lld, point %d, %s, %s\n", test_state.name, isa, (long long)n,
@@ -47,8 +47,61 @@ static void check_report(const draft_batch *b, const raffle_report *report, cons
     }
 }
 
-static void run_report(const draft_batch *b, runner r, const char *isa, int32_t point) {
-    enum { TOP = 3, GIVEN = 2 };
+/* The histories of a batch, of which that of `request` goes on with the tokens before its token `n`. */
+static raffle_state state_behind(const draft_batch *b, int64_t request, int32_t n) {
+    raffle_state state = b->state;
+    raffle_tokens t = raffle_tokens_init();
+    const int32_t slot = (int32_t)request;
+    int64_t prompt, length;
+    const int32_t *said = raffle_state_history(&b->state, request, &prompt, &length);
+    const int32_t before = (int32_t)prompt, after = (int32_t)(length - prompt);
+    state.history_max += VERIFY_DRAFTS_MAX;
+    state.memory = test_alloc(raffle_state_bytes(&state));
+    CHECK_STATUS(raffle_state_clear(&state, NULL, NULL), RAFFLE_OK);
+    t.rows = 1, t.slot = &slot, t.stride = state.history_max;
+    t.token = said, t.count = &before;
+    CHECK_STATUS(raffle_state_prompt(&state, &t, NULL), RAFFLE_OK);
+    t.token = said + prompt, t.count = &after;
+    CHECK_STATUS(raffle_state_accept(&state, &t, NULL), RAFFLE_OK);
+    t.token = b->wanted[request].token, t.count = &n;
+    CHECK_STATUS(raffle_state_accept(&state, &t, NULL), RAFFLE_OK);
+    return state;
+}
+
+/* The kept set of each token is what raffle_mask finds in its row, with a history that was continued by hand. */
+static void check_masks(const draft_batch *b, const raffle_report *report, raffle_isa isa) {
+    const int64_t words = (b->target.vocab + 31) / 32;
+    uint32_t *kept = test_alloc((size_t)words * 4);
+    runner r = runner_make_for(b->target.dtype, b->target.vocab, isa, RAFFLE_PLAN_EXTRA, DRAFT_HISTORY + VERIFY_DRAFTS_MAX);
+    for (int64_t request = 0; request < b->requests; ++request)
+        for (int32_t n = 0; n <= b->wanted[request].accepted; ++n) {
+            const int64_t first = draft_row_first(b, request), row = first + (n ? b->wanted[request].path[n - 1] + 1 : 0);
+            const int32_t slot = (int32_t)request;
+            raffle_state state = state_behind(b, request, n);
+            verify_structs s;
+            verify_structs_make(&s, b);
+            s.logits.data = batch_row(&b->target, row);
+            s.logits.rows = 1;
+            s.params.slot = &slot;
+            s.params.state = &state;
+            s.params.position_offset = (uint64_t)n;
+            if (s.params.allow) s.params.allow += row * b->target.words;
+            raffle_output output = raffle_output_init();
+            output.kept = kept;
+            CHECK_STATUS(raffle_mask(r.plan, &s.logits, &s.params, &output, &r.launch, NULL), RAFFLE_OK);
+            CHECK(!memcmp(kept, report->kept + (first + n) * report->kept_stride, (size_t)words * 4),
+                  "%s: token %d of request %lld: raffle_mask keeps others", raffle_isa_name(isa), n, (long long)request);
+            free(state.memory);
+        }
+    free(kept);
+    runner_free(r);
+}
+
+static void run_report(const draft_batch *b, runner r, raffle_isa set, int32_t point) {
+    enum { TOP = 3, GIVEN = 2, WORDS_MAX = 20, LIST = 40 };
+    const char *isa = raffle_isa_name(set);
+    static uint32_t kept[BATCH_ROWS_MAX * WORDS_MAX];
+    static int32_t list[BATCH_ROWS_MAX * LIST], count[BATCH_ROWS_MAX];
     static float chosen[BATCH_ROWS_MAX], entropy[BATCH_ROWS_MAX], top[BATCH_ROWS_MAX * TOP], given_log[BATCH_ROWS_MAX * GIVEN];
     static int32_t rank[BATCH_ROWS_MAX], top_token[BATCH_ROWS_MAX * TOP], given[BATCH_ROWS_MAX * GIVEN], given_rank[BATCH_ROWS_MAX * GIVEN];
     verify_structs s;
@@ -61,10 +114,16 @@ static void run_report(const draft_batch *b, runner r, const char *isa, int32_t 
     report.chosen = chosen, report.rank = rank, report.entropy = entropy;
     report.top_count = TOP, report.top_token = top_token, report.top = top;
     report.given_count = GIVEN, report.given = given, report.given_logprob = given_log, report.given_rank = given_rank;
+    memset(kept, REPORT_POISON, sizeof kept), memset(list, REPORT_POISON, sizeof list), memset(count, REPORT_POISON, sizeof count);
+    report.kept = kept, report.kept_stride = (b->target.vocab + 31) / 32 + point;
+    report.kept_list = list, report.kept_list_stride = 1 + (int64_t)(b->target.seed[0] % LIST), report.kept_count = count;
     o.verified.report = &report;
     CHECK_STATUS(raffle_verify(r.plan, &s.logits, &s.params, &s.drafts, &o.verified, &r.launch, NULL), RAFFLE_OK);
     for (int64_t i = 0; i < b->requests; ++i) verify_outputs_check(&o, b, i, i, draft_row_first(b, i), isa);
     check_report(b, &report, isa);
+    for (int64_t i = b->target.rows * report.kept_list_stride; i < BATCH_ROWS_MAX * LIST; ++i)
+        CHECK(list[i] == REPORT_POISON * 0x01010101, "%s wrote behind the lists", isa);
+    check_masks(b, &report, set);
 }
 
 /* Each request alone, by a call of its own, its parameters found by a slot, without the optional results. */
@@ -115,7 +174,7 @@ static void check_batch(const draft_batch *b) {
         run_batch(b, r, isa, 0);
         run_batch(b, r, isa, 3);
         run_alone(b, r, isa);
-        if (b->state.memory) run_report(b, r, isa, (int32_t)(b->target.seed[0] % 3));
+        if (b->state.memory) run_report(b, r, every_isa[i], (int32_t)(b->target.seed[0] % 3));
         runner_free(r);
     }
     requests_checked += b->requests;
