@@ -76,7 +76,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
            seed: Optional[Integers] = None, position: Integers = 0, *, index: Optional[Integers] = None,
            slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
            return_flags: bool = False, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
-           logprobs_mode: str = "raw_logprobs", threads: int = 1, dtype: Any = None, probs: bool = False,
+           logprobs_mode: str = "raw_logprobs", kept: Optional[int] = None, threads: int = 1, dtype: Any = None, probs: bool = False,
            stream: Optional[int] = None, **more: "Unpack[More]") -> Any:
     """Draw one token per row of logits.
 
@@ -104,6 +104,8 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     logprob_token_ids: ids to look up for that report, [m] or [rows, m].
     logprobs_mode: 'raw_logprobs': of the logits as they came; 'tempered_logprobs': after edits and temperature, before
                  filters; 'processed_logprobs': of what was drawn from.
+    kept:        also return, in a raffle.Report, which tokens masks and filters left: this many of their ids, ascending, and how
+                 many they are; -1: as bits, like kept(). What a trainer needs to replay the sampler.
     threads:     CPU: how many threads share the rows. The tokens do not depend on it.
     dtype:       'float16' or 'bfloat16' for logits handed over as 16-bit integers.
     probs:       True: the rows are probabilities, or weights of any sum, not logits. Temperature must be 1.
@@ -124,13 +126,15 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     >>> told.top_tokens, told.logprob.round(4)
     (array([[0, 1],
            [2, 3]], dtype=int32), array([-0.8904, -0.745 ], dtype=float32))
+    >>> raffle.sample(logits, top_k=2, seed=1, kept=3)[1].kept_count
+    array([3, 2], dtype=int32)
     """
     if type(flags) is not int:
         flags_check(flags)
     params = (temperature, top_k, top_p, min_p, seed, position)
     spaces = quick_spaces.get(type(logits))
     if (spaces is not None and not (more or return_flags or probs or flags) and threads == 1
-            and index is slot is allow is logprobs is logprob_token_ids is dtype is stream is None):
+            and index is slot is allow is logprobs is logprob_token_ids is kept is dtype is stream is None):
         token = _core.quick(spaces, logits, params, None, out, 0, 0)
         if token is not NotImplemented:
             return token
@@ -140,14 +144,15 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     requests = report = told = workspace = None
     if more or flags > 255:
         requests, flags = _requests(kind, logits, index, slot, flags, more)
-    reports = logprobs is not None or logprob_token_ids is not None
+    reports = logprobs is not None or logprob_token_ids is not None or kept is not None
     if kind.gpu(logits):
         params, index, slot, stream, workspace = _on_gpu(kind, logits, params, index, slot, stream, requests)
         if allow is not None:
             allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, return_flags)
     if reports:
-        report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)
+        shape = _result_shape(kind, logits, index)
+        report, told = report_make(kind, logits, shape, logprobs, logprob_token_ids, logprobs_mode, kept)
     _core.sample(logits, params, requests, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream,
                  report, 0)
     if out is None:
@@ -162,7 +167,7 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
             seed: Optional[Integers] = None, position: Integers = 0, *, index: Optional[Integers] = None,
             slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
             advance: bool = False, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
-            logprobs_mode: str = "raw_logprobs", threads: int = 1, dtype: Any = None, probs: bool = False,
+            logprobs_mode: str = "raw_logprobs", kept: Optional[int] = None, threads: int = 1, dtype: Any = None, probs: bool = False,
             stream: Optional[int] = None, **more: "Unpack[More]") -> _core.Call:
     """Check everything once, and draw as often as you like: ``call = prepare(...)``, then ``call()`` for each step.
 
@@ -170,7 +175,7 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
     call, so change their contents between calls; numbers, lists and what raffle.More has are fixed. For logits on a GPU
     that is so of arrays there: parameters, index and slot in host memory are copied by prepare(), and fixed as
     numbers are. What is prepared while a graph is captured runs in that graph alone. ``advance=True`` adds
-    one to every row's position after each call. The call returns `out`, or with logprobs (out, a raffle.Report whose
+    one to every row's position after each call. The call returns `out`, or with logprobs or kept (out, a raffle.Report whose
     arrays each call writes anew). It belongs to one thread at a time, and on a GPU to one stream at a time; there it
     can be captured in a graph, and takes a stream's address: ``call(stream)``. It takes no other argument.
 
@@ -193,7 +198,7 @@ def prepare(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p
         workspace = _core.Workspaces(kind, False)  # which no other call has
         allow = kind.beside(allow)
     token, row_flags = _outputs(kind, logits, index, out, False)
-    report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode)
+    report, told = report_make(kind, logits, _result_shape(kind, logits, index), logprobs, logprob_token_ids, logprobs_mode, kept)
     return _core.prepare(logits, params, requests, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads,
                          stream, report, int(advance), token if told is None else (token, told))
 

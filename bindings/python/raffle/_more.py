@@ -195,16 +195,20 @@ def change(requests: Any, action: str, slot: int, tokens: Any) -> int:
 
 
 class Report(NamedTuple):
-    """Natural logarithms of probabilities, and more about each row. What is not there is NaN, rank 0, token -1."""
+    """Natural logarithms of probabilities, and more about each row. What is not there is NaN, rank 0, token -1; what was not asked
+    for is None."""
 
-    logprob: Any  #: [rows] of the token
-    rank: Any  #: [rows] of the token: 1 + the number of strictly larger logits
-    entropy: Any  #: [rows] in nats
+    logprob: Any = None  #: [rows] of the token
+    rank: Any = None  #: [rows] of the token: 1 + the number of strictly larger logits
+    entropy: Any = None  #: [rows] in nats
     top_tokens: Any = None  #: [rows, n] the likeliest, ties by id
     top_logprobs: Any = None  #: [rows, n]
     given_logprobs: Any = None  #: [rows, m] of logprob_token_ids
     given_ranks: Any = None  #: [rows, m]
     all_logprobs: Any = None  #: [rows, vocab]
+    kept: Any = None  #: [rows, words] the tokens that masks and filters left: int32 words with a bit per token, as kept() gives them
+    kept_list: Any = None  #: [rows, n] the first n ids of these, ascending; beyond a row's kept_count undefined
+    kept_count: Any = None  #: [rows] how many they are
 
 
 _MODES = {"raw_logprobs": 0, "tempered_logprobs": 1, "processed_logprobs": 2}
@@ -221,9 +225,9 @@ def _rectangular(name: str, values: Any) -> None:
             raise ValueError(f"{name} has rows of {one} and of {other} ids: must be [m] or [rows, m]")
 
 
-def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Optional[int], ids: Any, mode: str) -> Any:
+def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Optional[int], ids: Any, mode: str, kept: Optional[int]) -> Any:
     """(the extension's argument, the Report of the same arrays), or (None, None) where nothing is asked for."""
-    if logprobs is None and ids is None:
+    if logprobs is None and ids is None and kept is None:
         return None, None
     if mode not in _MODES:
         raise ValueError(f"logprobs_mode is {mode!r}: must be one of {', '.join(_MODES)}")
@@ -234,6 +238,11 @@ def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Option
     count, vocab = index(logprobs or 0), kind.shape(logits)[-1]
     if not -1 <= count <= 1024:
         raise ValueError(f"logprobs is {count}: must be -1 to 1024")
+    if isinstance(kept, bool) or not (kept is None or hasattr(kept, "__index__")):
+        raise TypeError(f"kept is {kept!r}: must be a number of ids, or -1 for bits")
+    room = None if kept is None else index(kept)
+    if room is not None and not -1 <= room < 2**31:
+        raise ValueError(f"kept is {room}: must be -1 for bits, or a number of ids")
 
     def empty(dtype: str, *last: int) -> Any:
         return kind.empty(logits, (*shape, *last), dtype)
@@ -246,7 +255,11 @@ def report_make(kind: Any, logits: Any, shape: Tuple[int, ...], logprobs: Option
         given = kind.integers(logits, ids, shape)
         looked_up = (empty("float32", kind.shape(given)[-1]), empty("int32", kind.shape(given)[-1]))
     every = empty("float32", vocab) if count < 0 else None
-    told = Report(empty("float32"), empty("int32"), empty("float32"), top[0], top[1], looked_up[0], looked_up[1], every)
+    numbers = logprobs is not None or ids is not None
+    of_token: Tuple[Any, Any, Any] = (empty("float32"), empty("int32"), empty("float32")) if numbers else (None, None, None)
+    bits = empty("int32", (vocab + 31) // 32) if room == -1 else None
+    listed = empty("int32", room) if room is not None and room > 0 else None
+    told = Report(*of_token, top[0], top[1], looked_up[0], looked_up[1], every, bits, listed, None if room is None else empty("int32"))
     return (_MODES[mode], *told[:5], given, *told[5:]), told
 
 

@@ -316,23 +316,23 @@ class Sampler:
 
     def sample(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                out: Optional[Array] = None, return_flags: bool = False, logprobs: Optional[int] = None,
-               logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", accept: bool = True,
-               stream: Optional[int] = None) -> Any:
+               logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", kept: Optional[int] = None,
+               accept: bool = True, stream: Optional[int] = None) -> Any:
         """Draws a token for each row; row r belongs to slot[r] (None: to slot r). Then positions advance by one, and the
         tokens go to the histories, unless `accept` is False. Reports are as in raffle.sample()."""
         if (type(logits) in quick_spaces and self._on_gpu and not return_flags
-                and slot is allow is logprobs is logprob_token_ids is stream is None):
+                and slot is allow is logprobs is logprob_token_ids is kept is stream is None):
             token = _core.quick(self._workspaces, logits, None, self._requests, out, self.flags, self._after if accept else 1)
             if token is not NotImplemented:
                 return token
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
-        reports = logprobs is not None or logprob_token_ids is not None
+        reports = logprobs is not None or logprob_token_ids is not None or kept is not None
         slot, stream, workspace = self._device(kind, inner, slot, stream)
         token, row_flags = _outputs(kind, inner, None, out, return_flags)
         report = told = None
         if reports:
-            report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
+            report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode, kept)
         _core.sample(inner, None, self._requests, None, slot, kind.beside(allow), token, row_flags, workspace, self.flags, code, 0,
                      self.threads, stream, report, self._after if accept else 1)
         if out is None:
@@ -345,8 +345,8 @@ class Sampler:
     def verify(self, logits: Array, drafts: Array, slot: Optional[Integers] = None, *, method: str = "rejection",
                draft_logits: Optional[Array] = None, draft_probs: Optional[Array] = None,
                draft_params: Optional[Dict[str, Any]] = None, allow: Optional[Array] = None, logprobs: Optional[int] = None,
-               logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", accept: bool = True,
-               stream: Optional[int] = None) -> Verified:
+               logprob_token_ids: Optional[Array] = None, logprobs_mode: str = "raw_logprobs", kept: Optional[int] = None,
+               accept: bool = True, stream: Optional[int] = None) -> Verified:
         """raffle.verify() for drafts [requests, each] of these slots; request r belongs to slot[r] (None: to slot r). Then
         positions advance by as many tokens as each emits, which go to the histories, unless `accept` is False. For that no slot
         may be there twice, and histories need room for all drafts of a request and one token more; on a GPU for what it
@@ -368,18 +368,18 @@ class Sampler:
 
         return run_verify(logits, drafts, ask, flags=self.flags, first=None, draft_logits=draft_logits, draft_probs=draft_probs,
                           draft_params=draft_params, parent=None, method=method, thresholds=(0.0, 0.0, 0.0), slot=slot, allow=allow,
-                          logprobs=logprobs, logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, threads=self.threads,
-                          dtype=None, stream=stream, after=self._after if accept else 0)
+                          logprobs=logprobs, logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, kept=kept,
+                          threads=self.threads, dtype=None, stream=stream, after=self._after if accept else 0)
 
     def prepare(self, logits: Array, slot: Optional[Integers] = None, *, allow: Optional[Array] = None,
                 out: Optional[Array] = None, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
-                logprobs_mode: str = "raw_logprobs", stream: Optional[int] = None) -> _core.Call:
+                logprobs_mode: str = "raw_logprobs", kept: Optional[int] = None, stream: Optional[int] = None) -> _core.Call:
         """A call to run at every step, for logits that are always in the same memory; see raffle.prepare()."""
         kind = kind_of(logits)
         inner, code = kind.logits(logits, -1)
         slot, stream, _ = self._device(kind, inner, slot, stream)
         workspace = _core.Workspaces(kind, False) if self._on_gpu else None  # slots are there, which no other call may write to
         token, row_flags = _outputs(kind, inner, None, out, False)
-        report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode)
+        report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode, kept)
         return _core.prepare(inner, None, self._requests, None, slot, kind.beside(allow), token, row_flags, workspace, self.flags,
                              code, 0, self.threads, stream, report, self._after, token if told is None else (token, told))

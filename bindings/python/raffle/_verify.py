@@ -19,7 +19,7 @@ class Verified(NamedTuple):
     accepted: Any  #: [requests] how many drafts stand
     last: Any  #: [requests] the recovered or bonus token
     row_flags: Any  #: as tokens: flags of the row that each token came from, and raffle.ROW_DRAFT
-    report: Optional[Report] = None  #: with logprobs: of each token, as tokens
+    report: Optional[Report] = None  #: with logprobs or kept: of each token, as tokens
 
 
 def _flat(rows: Any, name: str) -> Any:
@@ -48,7 +48,7 @@ def _draft_params(given: Optional[Dict[str, Any]], flags: int, draft_logits: Any
 
 def run(logits: Array, drafts: Array, ask: Callable[..., Tuple[Any, ...]], *, flags: int, first: Any, draft_logits: Any, draft_probs: Any,
         draft_params: Any, parent: Any, method: str, thresholds: Tuple[float, float, float], slot: Any, allow: Any, logprobs: Any,
-        logprob_token_ids: Any, logprobs_mode: str, threads: int, dtype: Any, stream: Any, after: int = 0) -> Verified:
+        logprob_token_ids: Any, logprobs_mode: str, kept: Any, threads: int, dtype: Any, stream: Any, after: int = 0) -> Verified:
     """verify(), and that of a Sampler. `ask`, told the logits, what the caller gave for slot and stream, and how many requests there
     are, returns parameters (None: those of the pool), the pool or None, the batch's flags, slot, stream and
     workspace."""
@@ -90,7 +90,7 @@ def run(logits: Array, drafts: Array, ask: Callable[..., Tuple[Any, ...]], *, fl
         allow, draft_probs = kind.beside(allow), kind.beside(draft_probs)
     tokens, row_flags = kind.empty(logits, (rows,), "int32"), kind.empty(logits, (rows,), "uint32")
     accepted, last = kind.empty(logits, (requests,), "int32"), kind.empty(logits, (requests,), "int32")
-    report, told = report_make(kind, logits, (rows,), logprobs, logprob_token_ids, logprobs_mode)
+    report, told = report_make(kind, logits, (rows,), logprobs, logprob_token_ids, logprobs_mode, kept)
     _core.verify(logits, params, asked, None, slot, allow, tokens, row_flags, workspace, flags, code, 0, threads, stream, drafts,
                  requests, each, first, parent, draft_logits, draft_probs, of_drafts, draft_flags, _METHODS[method],
                  *thresholds, accepted, last, None, report, after)
@@ -106,8 +106,8 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
            draft_params: Optional[Dict[str, Any]] = None, parent: Optional[Integers] = None, method: str = "rejection",
            threshold_single: float = 0.0, threshold_sum: float = 0.0, rate: float = 0.0, slot: Optional[Integers] = None,
            allow: Optional[Array] = None, flags: int = 0, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
-           logprobs_mode: str = "raw_logprobs", threads: int = 1, dtype: Any = None, stream: Optional[int] = None,
-           **more: "Unpack[More]") -> Verified:
+           logprobs_mode: str = "raw_logprobs", kept: Optional[int] = None, threads: int = 1, dtype: Any = None,
+           stream: Optional[int] = None, **more: "Unpack[More]") -> Verified:
     """Accepts drafts so that every token has the law that sample() would draw from with these parameters.
 
     logits:       the target model's, a row for each draft and one more per request: [requests, each + 1, vocab] with
@@ -133,13 +133,13 @@ def verify(logits: Array, drafts: Array, temperature: Floats = 1.0, top_k: Integ
         raise ValueError(f"{next(iter(more))} has an entry per request, and slot is given: a Sampler keeps it in slots")
 
     def ask(kind: Any, logits: Any, slot: Any, stream: Any, requests: int) -> Tuple[Any, ...]:
-        asked, kept = requests_of(more, requests, False, _vocab(kind, logits), flags, "request")
+        asked, rest = requests_of(more, requests, False, _vocab(kind, logits), flags, "request")
         params, workspace = (temperature, top_k, top_p, min_p, seed, position), None
         if kind.gpu(logits):
             params, _, slot, stream, workspace = _on_gpu(kind, logits, params, None, slot, stream, asked)
-        return params, asked, kept, slot, stream, workspace
+        return params, asked, rest, slot, stream, workspace
 
     return run(logits, drafts, ask, flags=flags, first=first, draft_logits=draft_logits, draft_probs=draft_probs,
                draft_params=draft_params, parent=parent, method=method, thresholds=(threshold_single, threshold_sum, rate), slot=slot,
-               allow=allow, logprobs=logprobs, logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, threads=threads,
-               dtype=dtype, stream=stream)
+               allow=allow, logprobs=logprobs, logprob_token_ids=logprob_token_ids, logprobs_mode=logprobs_mode, kept=kept,
+               threads=threads, dtype=dtype, stream=stream)

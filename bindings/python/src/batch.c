@@ -88,7 +88,7 @@ static void desc_rows(raffle_plan_desc *desc, int64_t rows) {
 static int desc_requests(raffle_plan_desc *desc, PyObject *object, int reports) {
     if (reports) desc->flags |= RAFFLE_PLAN_REPORT;
     if (reports && desc->input == RAFFLE_PROBS) {
-        PyErr_SetString(PyExc_ValueError, "logprobs and logprob_token_ids are for logits, and probs is True");
+        PyErr_SetString(PyExc_ValueError, "logprobs, logprob_token_ids and kept are for logits, and probs is True");
         return -1;
     }
     if (object == Py_None) return 0;

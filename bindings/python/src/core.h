@@ -324,7 +324,7 @@ int after_run(const batch *b, const batch_after *a);
 
 /* ---- report.c ------------------------------------------------------------------------------------------------------- */
 
-enum { REPORT_ARRAYS = 9 };
+enum { REPORT_ARRAYS = 12 };
 
 /* The arrays of a raffle_report, on loan. */
 typedef struct report_arrays {

@@ -1,23 +1,27 @@
-/* report.c - the arrays of a raffle_report: log-probabilities, ranks and entropy of each row. */
+/* report.c - the arrays of a raffle_report: log-probabilities, ranks, entropy and the kept set of each row. */
 #include "core.h"
 
 #include <string.h>
 
-/* In the order of the tuple. `count`: the field that has the length of the last axis, or 0 where there is none. */
+/* In the order of the tuple. `count`: the field that has the length of the last axis, or 0 where there is none. `tokens`: how many a
+ * number of that axis stands for if it is as long as the vocabulary, or 0. */
 static const struct {
     const char *name;
     size_t field, count;
-    int code, per_line, written;
+    int code, per_line, written, tokens;
 } arrays[REPORT_ARRAYS] = {
-    {"logprob", offsetof(raffle_report, chosen), 0, DL_FLOAT, 0, 1},
-    {"rank", offsetof(raffle_report, rank), 0, DL_INT, 0, 1},
-    {"entropy", offsetof(raffle_report, entropy), 0, DL_FLOAT, 0, 1},
-    {"top_tokens", offsetof(raffle_report, top_token), offsetof(raffle_report, top_count), DL_INT, 1, 1},
-    {"top_logprobs", offsetof(raffle_report, top), offsetof(raffle_report, top_count), DL_FLOAT, 1, 1},
-    {"logprob_token_ids", offsetof(raffle_report, given), offsetof(raffle_report, given_count), DL_INT, 1, 0},
-    {"given_logprobs", offsetof(raffle_report, given_logprob), offsetof(raffle_report, given_count), DL_FLOAT, 1, 1},
-    {"given_ranks", offsetof(raffle_report, given_rank), offsetof(raffle_report, given_count), DL_INT, 1, 1},
-    {"all_logprobs", offsetof(raffle_report, all), 0, DL_FLOAT, 1, 1},
+    {"logprob", offsetof(raffle_report, chosen), 0, DL_FLOAT, 0, 1, 0},
+    {"rank", offsetof(raffle_report, rank), 0, DL_INT, 0, 1, 0},
+    {"entropy", offsetof(raffle_report, entropy), 0, DL_FLOAT, 0, 1, 0},
+    {"top_tokens", offsetof(raffle_report, top_token), offsetof(raffle_report, top_count), DL_INT, 1, 1, 0},
+    {"top_logprobs", offsetof(raffle_report, top), offsetof(raffle_report, top_count), DL_FLOAT, 1, 1, 0},
+    {"logprob_token_ids", offsetof(raffle_report, given), offsetof(raffle_report, given_count), DL_INT, 1, 0, 0},
+    {"given_logprobs", offsetof(raffle_report, given_logprob), offsetof(raffle_report, given_count), DL_FLOAT, 1, 1, 0},
+    {"given_ranks", offsetof(raffle_report, given_rank), offsetof(raffle_report, given_count), DL_INT, 1, 1, 0},
+    {"all_logprobs", offsetof(raffle_report, all), 0, DL_FLOAT, 1, 1, 1},
+    {"kept", offsetof(raffle_report, kept), 0, DL_INT, 1, 1, 32},
+    {"kept_list", offsetof(raffle_report, kept_list), 0, DL_INT, 1, 1, 0},
+    {"kept_count", offsetof(raffle_report, kept_count), 0, DL_INT, 0, 1, 0},
 };
 
 static int array_of(report_arrays *r, const batch *b, PyObject *object, int which) {
@@ -33,14 +37,16 @@ static int array_of(report_arrays *r, const batch *b, PyObject *object, int whic
         return -1;
     }
     int64_t wide = arrays[which].per_line ? v->shape[v->ndim - 1] : 0;
-    int whole = arrays[which].per_line && !arrays[which].count; /* of the vocabulary */
+    const int tokens = arrays[which].tokens;
+    const int whole = !tokens || wide == (b->plan->desc.vocab + tokens - 1) / tokens;
     int32_t before = -1, count = (int32_t)wide;
     if (arrays[which].count) memcpy(&before, report + arrays[which].count, sizeof before);
-    if (!array_is_contiguous(v) || wide > INT32_MAX || (before >= 0 && before != wide) || (whole && wide != b->plan->desc.vocab)) {
+    if (!array_is_contiguous(v) || wide > INT32_MAX || (before >= 0 && before != wide) || !whole) {
         PyErr_Format(PyExc_ValueError, "%s must be contiguous, and as long as its neighbours", name);
         return -1;
     }
     if (arrays[which].count) memcpy(report + arrays[which].count, &count, sizeof count);
+    if (arrays[which].field == offsetof(raffle_report, kept_list)) r->report.kept_list_stride = wide;
     static char nothing[8]; /* where arrays of no rows are, which have no memory */
     const char *data = v->data || b->rows ? v->data : nothing;
     memcpy(report + arrays[which].field, &data, sizeof data);
@@ -68,7 +74,8 @@ int report_blank(const report_arrays *r, device_fill *fills) {
     for (int i = 0; i < REPORT_ARRAYS; ++i) {
         const array_view *v = &r->view[i];
         const int is_token = arrays[i].field == offsetof(raffle_report, top_token);
-        const uint64_t nothing = is_token ? (uint32_t)RAFFLE_NO_TOKEN : arrays[i].code == DL_FLOAT ? 0x7fc00000u : 0; /* NaN, rank 0 */
+        const uint32_t none = arrays[i].code == DL_FLOAT ? 0x7fc00000u : 0; /* NaN; rank 0, nothing kept */
+        const uint64_t nothing = is_token ? (uint32_t)RAFFLE_NO_TOKEN : none;
         const device_fill fill = {v->data, nothing, 0, array_count(v), 4, 0};
         if (v->data && arrays[i].written) fills[count++] = fill;
     }

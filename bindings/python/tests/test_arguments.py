@@ -333,7 +333,7 @@ def test_top_k_beyond_32_bits_is_off():
     (lambda: raffle.sample(GOOD, presence_penalty=1.0), "^presence_penalty of row 0 needs a history"),
     (lambda: raffle.sample(GOOD, no_repeat_ngram_size=2), "^no_repeat_ngram_size of row 0 needs a history"),
     (lambda: raffle.sample(GOOD, bad_words_token_ids=[[1, 2]]), "^bad_words_token_ids of row 0 needs a history"),
-    (lambda: raffle.sample(GOOD, probs=True, logprobs=1), "^logprobs and logprob_token_ids are for logits, and probs is True"),
+    (lambda: raffle.sample(GOOD, probs=True, logprobs=1), "^logprobs, logprob_token_ids and kept are for logits, and probs is True"),
     (lambda: raffle.sample(GOOD, probs=True, banned_token_ids=[1]), "are for logits, and probs is True"),
     (lambda: raffle.softmax(GOOD, probs=True, banned_token_ids=[1]), "are for logits, and probs is True"),
     (lambda: raffle.softmax(GOOD, 0.5, probs=True), "^temperature is set, but probs is True"),

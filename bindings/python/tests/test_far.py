@@ -56,8 +56,12 @@ def same(found, wanted):
 def same_report(found, wanted):
     for name, one, other in zip(raffle.Report._fields, found, wanted):
         assert (one is None) == (other is None), name
-        if one is not None:
+        if one is not None and name != "kept_list":
             same(one, other)
+    if found.kept_list is not None:  # beyond what is kept undefined
+        room = wanted.kept_list.shape[-1]
+        lists = zip(near(found.kept_list).reshape(-1, room), wanted.kept_list.reshape(-1, room), wanted.kept_count.reshape(-1))
+        assert all(one[:count].tolist() == other[:count].tolist() for one, other, count in lists)
 
 
 def refused(call, *words):
@@ -141,7 +145,8 @@ def test_reports(mode):
     for words in (dict(), dict(top_k=5), dict(temperature=0), dict(top_p=0.8, temperature=0.7), dict(banned_token_ids=[1, 2]),
                   dict(repetition_penalty=1.3, output_token_ids=said(7, 3))):
         for asked in (dict(logprobs=0), dict(logprobs=6), dict(logprobs=-1), dict(logprob_token_ids=[3, 0, -5, VOCAB]),
-                      dict(logprobs=2, logprob_token_ids=np.arange(14).reshape(7, 2))):
+                      dict(logprobs=2, logprob_token_ids=np.arange(14).reshape(7, 2)), dict(kept=-1), dict(kept=4, logprobs=1),
+                      dict(kept=VOCAB)):
             words = dict(seed=3, logprobs_mode=mode, **{k: v for k, v in words.items() if k not in ("seed", "logprobs_mode")})
             found, told = raffle.sample(far(logits), **words, **asked)
             wanted, wanted_told = raffle.sample(logits, **words, **asked)
@@ -162,10 +167,10 @@ def test_prepared_calls():
         same(drawn, steps[step])
     if refused(lambda: raffle.prepare(gpu, seed=1, logprobs=2), "report", "REPORT"):
         return
-    call = raffle.prepare(gpu, advance=True, logprobs=2, logprob_token_ids=[3], **words)
+    call = raffle.prepare(gpu, advance=True, logprobs=2, logprob_token_ids=[3], kept=60, **words)
     for step in range(3):
         token, told = call()
-        wanted, wanted_told = raffle.sample(logits, position=step, logprobs=2, logprob_token_ids=[3], **words)
+        wanted, wanted_told = raffle.sample(logits, position=step, logprobs=2, logprob_token_ids=[3], kept=60, **words)
         same(token, wanted)
         same_report(told, wanted_told)
 
@@ -722,7 +727,7 @@ def test_drafts():
                               draft_probs=far(probs.reshape(-1, VOCAB)))
         same(found.tokens, wanted.tokens)
     asked = dict(seed=3, temperature=0.7, repetition_penalty=1.2, frequency_penalty=0.3, banned_token_ids=[1, 5], logit_bias={3: 2.0},
-                 output_token_ids=said(6, 5), min_tokens=4, stop_token_ids=[2], logprobs=2)
+                 output_token_ids=said(6, 5), min_tokens=4, stop_token_ids=[2], logprobs=2, kept=-1)
     for words in (dict(of_drafts), dict(), dict(method="match"), dict(draft_probs=probs, logprobs_mode="processed_logprobs")):
         wanted, found = raffle.verify(target, drafts, **asked, **words), raffle.verify(far(target), far(drafts), **asked, **gone(words))
         for one, other in zip(found[:4], wanted[:4]):
@@ -765,8 +770,9 @@ def test_wrong_arrays():
             token, flags = raffle.sample(logits, seed=1, return_flags=True, **words)
             assert near(token)[1:].tolist() == [-1] * 3 and near(flags)[1:].tolist() == [raffle.ROW_ARGUMENT] * 3
     for first in ([0, 50, 2], [0, -(2**31), 2], [2, 1, 0]):
-        done = raffle.verify(logits, far(np.zeros(2, np.int32)), seed=1, first=far(np.array(first, np.int32)), logprobs=2)
+        done = raffle.verify(logits, far(np.zeros(2, np.int32)), seed=1, first=far(np.array(first, np.int32)), logprobs=2, kept=-1)
         told = near(done.report.top_tokens)
+        assert (near(done.report.kept_count)[near(done.tokens) < 0] == 0).all()
         assert ((-1 <= near(done.tokens)) & (near(done.tokens) < VOCAB)).all() and ((-1 <= told) & (told < VOCAB)).all()
         assert raffle.ROW_ARGUMENT in near(done.row_flags).tolist()
 

@@ -221,6 +221,28 @@ def test_shapes_of_a_report(logits):
     assert none.logprob.shape == (0,) and none.top_tokens.shape == (0, 1)
 
 
+@pytest.mark.parametrize("mode", ["raw_logprobs", "tempered_logprobs", "processed_logprobs"])
+def test_kept_sets_of_a_report(logits, mode):
+    """What mask() leaves of the same rows, at every point; and numbers of tokens only if they are asked for."""
+    for words in (dict(), dict(top_k=7), dict(temperature=0), dict(top_p=0.6, banned_token_ids=[3, 4]),
+                  dict(xtc_probability=1.0, xtc_threshold=0.01, seed=5), dict(top_k=2, min_tokens_to_keep=6)):
+        w = dict(seed=1, position=3)
+        w.update(words)
+        left = [np.flatnonzero(row > -np.inf) for row in raffle.mask(logits, **w)]
+        told = raffle.sample(logits, kept=-1, logprobs_mode=mode, **w)[1]
+        assert told.kept.tolist() == raffle.kept(logits, **w).tolist() and told.kept_list is told.logprob is told.entropy is None
+        assert told.kept_count.tolist() == [len(ids) for ids in left]
+        told = raffle.sample(logits, kept=5, logprobs=1, logprobs_mode=mode, threads=2, **w)[1]
+        assert told.kept is None and told.kept_list.shape == (ROWS, 5) and told.top_tokens.shape == (ROWS, 1)
+        assert told.kept_count.tolist() == [len(ids) for ids in left]
+        assert all(row[: len(ids)].tolist() == ids[:5].tolist() for row, ids in zip(told.kept_list, left))
+    assert raffle.sample(logits, seed=1, kept=0)[1].kept_count.tolist() == [VOCAB] * ROWS
+    empty = raffle.sample(np.full((1, 40), -np.inf, F32), seed=1, kept=-1)[1]
+    assert empty.kept.tolist() == [[0, 0]] and empty.kept_count.tolist() == [0]
+    call = raffle.prepare(logits, top_k=4, seed=1, kept=9, advance=True)
+    assert call()[1].kept_count.tolist() == [4] * ROWS
+
+
 def test_half_precision_and_threads(logits):
     half = logits.astype(np.float16)
     w = dict(logit_bias={3: 0.1}, top_n_sigma=2.0, logprobs=4)
@@ -280,6 +302,8 @@ def test_histories_up_to_the_limit(logits):
     (dict(output_token_ids=[[VOCAB]] * 6), ValueError, "300"),
     (dict(logprobs=1025), ValueError, "logprobs is 1025: must be -1 to 1024"),
     (dict(logprobs=True), TypeError, "logprobs is True"),
+    (dict(kept=True), TypeError, "kept is True"),
+    (dict(kept=-2), ValueError, "kept is -2: must be -1 for bits"),
     (dict(logprobs=1, logprobs_mode="raw"), ValueError, "logprobs_mode is 'raw': must be one of raw_logprobs"),
     (dict(logprob_token_ids=[[[1]]]), ValueError, "logprob_token_ids has 3 axes"),
     (dict(logprob_token_ids=[0.5]), TypeError, "logprob_token_ids has dtype float64"),
@@ -312,13 +336,13 @@ def test_arrays_of_a_report_have_room():
     def sample(rows, *arrays):
         numbers = np.zeros(rows, F32), np.zeros(rows, np.int32), np.zeros(rows, F32)
         _core.sample(np.zeros((rows, VOCAB), F32), (None, None, None, None, 1, 0), None, None, None, None, np.zeros(rows, np.int32), None,
-                     None, 0, -1, 0, 1, None, (0, *numbers, *arrays), 0)
+                     None, 0, -1, 0, 1, None, (0, *numbers, *arrays, *[None] * (9 - len(arrays))), 0)
 
     memory = np.full(2 * VOCAB, 7, F32)
     none, five = memory[:0].reshape(2, 0), np.zeros((2, 5), np.int32)
     for arrays in ((None, None, None, None, None, none), (none.view(np.int32), five.view(F32), None, None, None, None),
                    (five, none, None, None, None, None), (None, None, five, none, None, None),
-                   (None, None, none.view(np.int32), none, five, None)):
+                   (None, None, none.view(np.int32), none, five, None), (*[None] * 6, none.view(np.int32)), (*[None] * 6, five)):
         with pytest.raises(ValueError, match="must be contiguous, and as long as its neighbours"):
             sample(2, *arrays)
     assert (memory == 7).all()

@@ -117,6 +117,20 @@ def test_a_draft_whose_own_row_is_empty():
     assert done.row_flags.tolist() == [[0, 0, 0], [raffle.ROW_DRAFT, 0, 0]] and done.accepted.tolist() == [2, 0]
 
 
+def test_kept_sets_go_on_with_the_drafts():
+    """Of each token the tokens that mask() leaves of its row, with the drafts before it in the history; behind the last none."""
+    target = np.random.default_rng(8).normal(0, 2, (1, 4, 40)).astype(np.float32)
+    drafts = target.argmax(-1)[:, :3].astype(np.int32)
+    words = dict(seed=3, top_k=5, frequency_penalty=2.0)
+    done = raffle.verify(target, drafts, output_token_ids=[[1, 2]], kept=-1, **words)
+    emitted = int(done.accepted[0]) + 1
+    for n in range(emitted):
+        before = [1, 2, *drafts[0, :n].tolist()]
+        assert done.report.kept[0, n].tolist() == raffle.kept(target[0, n], output_token_ids=[before], **words).tolist()
+    assert done.report.kept[0, emitted:].tolist() == [[0, 0]] * (4 - emitted) and done.report.logprob is None
+    assert done.report.kept_count.tolist() == [[5] * emitted + [0] * (4 - emitted)]
+
+
 def test_penalties_go_on_with_the_drafts():
     """method='match' with histories: the text and the log-probabilities of plain calls that are told the whole text."""
     target, ask = rows(3, 5, seed=4, scale=1.0), dict(repetition_penalty=1.8, presence_penalty=1.5, no_repeat_ngram_size=2, logit_bias={3: 2.0},
