@@ -327,23 +327,12 @@ __device__ __forceinline__ void mask_store(uint32_t *words, bool wide, int lane,
         }
         return;
     }
-    uint32_t word = kept; /* 2-byte logits: a byte of the mask a lane; f32: four bits of the first and of the second half */
+    const uint2 word = words_gather<type>(lane, kept);
     if (type::BYTES == 2) {
-        word <<= lane % 4 * 8;
-        word |= __shfl_xor_sync(ALL_LANES, word, 1);
-        word |= __shfl_xor_sync(ALL_LANES, word, 2);
-        if (lane % 4 == 0) words[lane / 4] = word;
-    } else {
-        uint32_t low = (kept & 15u) << (lane % 8 * 4), high = (kept >> 4) << (lane % 8 * 4);
-#pragma unroll
-        for (int step = 1; step < 8; step <<= 1) {
-            low |= __shfl_xor_sync(ALL_LANES, low, step);
-            high |= __shfl_xor_sync(ALL_LANES, high, step);
-        }
-        if (lane % 8 == 0) {
-            words[lane / 8] = low;
-            words[4 + lane / 8] = high;
-        }
+        if (lane % 4 == 0) words[lane / 4] = word.x;
+    } else if (lane % 8 == 0) {
+        words[lane / 8] = word.x;
+        words[4 + lane / 8] = word.y;
     }
 }
 

@@ -243,9 +243,11 @@ typedef struct request_batch {
 } request_batch;
 
 /* What is written; before a call all bytes are 0x5a. */
+enum { KEPT_WORDS = (VOCAB + 31) / 32, KEPT_LIST = 9 };
 typedef struct written {
     int32_t token[ROWS], rank[ROWS], top_token[ROWS * TOP], given_rank[ROWS * GIVEN];
-    uint32_t row_flags[ROWS];
+    uint32_t row_flags[ROWS], kept[ROWS * KEPT_WORDS];
+    int32_t kept_list[ROWS * KEPT_LIST], kept_count[ROWS];
     float chosen[ROWS], entropy[ROWS], top[ROWS * TOP], given[ROWS * GIVEN], all[ROWS * VOCAB];
 } written;
 
@@ -288,7 +290,7 @@ static int good_row(const request_batch *b, int64_t row) {
            good_extra(&b->extra[row], b->vocab, b->has_state);
 }
 
-static void check_row(const request_batch *b, int64_t i, const written *w, raffle_plan *plan,
+static void check_row(const request_batch *b, int64_t i, const written *w, const raffle_report *report, raffle_plan *plan,
                       const raffle_launch *launch) {
     const oracle_case c = case_of(b, i);
     const oracle_answer right = oracle_sample(&c, NULL, NULL);
@@ -299,6 +301,7 @@ static void check_row(const request_batch *b, int64_t i, const written *w, raffl
     for (int64_t id = 0; id < b->vocab; ++id) MUST(report_same(w->all[i * b->vocab + id], row.log[id]));
     for (int64_t n = i * GIVEN; n < (i + 1) * GIVEN; ++n)
         MUST(report_id_is(&row, b->given[n], w->given[n], w->given_rank[n]));
+    MUST(report_kept_is(&row, report, i));
     report_row_free(&row);
     raffle_explanation told = raffle_explanation_init();
     raffle_logits logits = raffle_logits_init();
@@ -352,6 +355,8 @@ static void run(const request_batch *b, int isa) {
     report.given_count = GIVEN, report.given = b->given, report.given_logprob = w->given,
     report.given_rank = w->given_rank;
     report.all = w->all;
+    report.kept = w->kept, report.kept_stride = (b->vocab + 31) / 32, report.kept_count = w->kept_count;
+    report.kept_list = w->kept_list, report.kept_list_stride = KEPT_LIST;
     int good = b->point >= RAFFLE_RAW && b->point <= RAFFLE_FILTERED;
     for (int64_t i = 0; i < b->rows; ++i) good = good && good_row(b, i);
     const raffle_status status = raffle_sample(plan, &logits, &params, &result, &launch, &error);
@@ -360,7 +365,7 @@ static void run(const request_batch *b, int isa) {
         error_is_told(&error, status, b->rows);
         MUST(!memcmp(w, before, sizeof *w));
     } else {
-        for (int64_t i = 0; i < b->rows; ++i) check_row(b, i, w, plan, &launch);
+        for (int64_t i = 0; i < b->rows; ++i) check_row(b, i, w, &report, plan, &launch);
         check_softmax(b, plan, &logits, &launch);
     }
     raffle_plan_destroy(plan);
