@@ -30,7 +30,8 @@ static book *book_make(int64_t rows, int64_t vocab) {
     book *b = (book *)calloc(1, sizeof *b);
     if (!b) abort();
     for (int i = 0; i < PAGES; ++i) {
-        const int64_t each[PAGES] = {1, 1, 1, RAFFLE_TOP_MAX, RAFFLE_TOP_MAX, GIVEN_MAX, GIVEN_MAX, vocab + 9, (vocab + 31) / 32 + 3, LIST_MAX, 1};
+        const int64_t words = (vocab + 31) / 32, top = RAFFLE_TOP_MAX;
+        const int64_t each[PAGES] = {1, 1, 1, top, top, GIVEN_MAX, GIVEN_MAX, vocab + 9, words + 3, LIST_MAX, 1};
         b->room[i] = (size_t)(rows * each[i] + PAGE_GUARD);
         b->wanted[i] = (int32_t *)host_alloc(b->room[i] * 4);
         b->got[i] = (int32_t *)host_alloc(b->room[i] * 4);

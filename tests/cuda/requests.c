@@ -284,11 +284,12 @@ static void report_check(const sent *s, const batch *b, const runner_gpu *own, i
     }
     for (int64_t i = 0; i < b->rows; ++i) {
         const int64_t stride = here.kept_stride, list = here.kept_list_stride;
-        const int same = got.kept_count[i] == wanted.kept_count[i] && !memcmp(got.kept + i * stride, wanted.kept + i * stride, (size_t)stride * 4) &&
+        const int same = got.kept_count[i] == wanted.kept_count[i] &&
+                         !memcmp(got.kept + i * stride, wanted.kept + i * stride, (size_t)stride * 4) &&
                          !memcmp(got.kept_list + i * list, wanted.kept_list + i * list, (size_t)list * 4);
         if (!test_note(same)) continue;
-        printf("kept set at %d%s%s: %d tokens, CPU %d\n", point, index ? " by index" : "", bare ? " without requests" : "", got.kept_count[i],
-               wanted.kept_count[i]);
+        printf("kept set at %d%s%s: %d tokens, CPU %d\n", point, index ? " by index" : "", bare ? " without requests" : "",
+               got.kept_count[i], wanted.kept_count[i]);
         batch_print(b, i);
     }
     CHECK(!memcmp(got.kept, wanted.kept, sizeof got.kept) && !memcmp(got.kept_list, wanted.kept_list, sizeof got.kept_list) &&

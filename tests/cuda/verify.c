@@ -258,10 +258,11 @@ static void compare_told(const draft_batch *b, const told *got, const told *want
     const int64_t room = list_room(b->target.vocab), end = b->target.rows * room;
     for (int64_t i = 0; i < b->target.rows; ++i) { /* what is behind the last id is undefined */
         const int64_t count = wanted->kept_count[i] < room ? wanted->kept_count[i] : room;
-        CHECK(!memcmp(got->kept_list + i * room, wanted->kept_list + i * room, (size_t)count * 4), "%s: other kept tokens of row %lld, %s, %s",
-              how, (long long)i, draft_kinds[b->kind], method_names[b->method]);
+        CHECK(!memcmp(got->kept_list + i * room, wanted->kept_list + i * room, (size_t)count * 4),
+              "%s: other kept tokens of row %lld, %s, %s", how, (long long)i, draft_kinds[b->kind], method_names[b->method]);
     }
-    CHECK(!memcmp(got->kept_list + end, wanted->kept_list + end, sizeof got->kept_list - (size_t)end * 4), "%s wrote behind the lists", how);
+    CHECK(!memcmp(got->kept_list + end, wanted->kept_list + end, sizeof got->kept_list - (size_t)end * 4), "%s wrote behind the lists",
+          how);
 }
 
 /* What the CPU tells, in `wanted` and `all`, of whatever the oracle has checked. */
