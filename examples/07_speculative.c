@@ -43,18 +43,22 @@ int main(void) {
 
     static float target_rows[DRAFTS + 1][VOCAB], draft_rows[DRAFTS][VOCAB];
     int32_t text[TOKENS + DRAFTS + 1] = {0}, draft[DRAFTS], token[DRAFTS + 1], accepted, calls = 0;
+    raffle_drafted drafted = raffle_drafted_init(); /* what is kept of each draft: its token, and the row it was drawn from */
+    drafted.each = DRAFTS;
+    drafted.token = draft;
+    drafted.logits = draft_rows;
     while (position < TOKENS) {
-        memcpy(target_rows[0], target_model[text[position]], sizeof target_rows[0]);
+        int32_t last = text[position];
+        memcpy(target_rows[0], target_model[last], sizeof target_rows[0]);
         for (int i = 0; i < DRAFTS; ++i) { /* drafts: position stays, draft_step counts */
-            memcpy(draft_rows[i], draft_model[i ? draft[i - 1] : text[position]], sizeof draft_rows[i]);
             raffle_logits logits = raffle_logits_init();
-            logits.data = draft_rows[i];
+            logits.data = draft_model[last]; /* a real draft model writes every step's row to the same place */
             logits.rows = 1;
             raffle_result result = raffle_result_init();
-            result.token = &draft[i];
+            result.token = &last;
             params.draft_step = (uint32_t)i + 1;
-            if (raffle_sample(plan, &logits, &params, &result, &launch, &error)) return puts(error.text), 1;
-            memcpy(target_rows[i + 1], target_model[draft[i]], sizeof target_rows[i + 1]); /* one step of the large model */
+            if (raffle_draft(plan, &logits, &params, &result, &drafted, &launch, &error)) return puts(error.text), 1;
+            memcpy(target_rows[i + 1], target_model[last], sizeof target_rows[i + 1]); /* one step of the large model */
         }
         params.draft_step = 0;
         raffle_logits logits = raffle_logits_init(), draft_logits = raffle_logits_init();

@@ -7,7 +7,8 @@
  *   2. give it scratch memory you own          raffle_plan_workspace
  *   3. draw tokens, as often as you like       raffle_sample
  *      or write the probabilities themselves    raffle_softmax, raffle_mask
- *      or check a draft model's guesses         raffle_verify
+ *      or draw a draft model's guesses          raffle_draft
+ *      and check them                           raffle_verify
  *
  *     raffle_error error = raffle_error_init();
  *     raffle_plan_desc desc = raffle_plan_desc_init();
@@ -338,6 +339,34 @@ RAFFLE_API raffle_status raffle_verify(const raffle_plan *plan, const raffle_log
                                        const raffle_drafts *drafts, const raffle_verified *verified,
                                        const raffle_launch *launch, raffle_error *error);
 
+/* Where raffle_draft keeps what raffle_verify will ask for: draft n of request r is entry r * each + n - 1. */
+typedef struct raffle_drafted {
+    uint32_t size;
+    uint32_t reserved;
+    int64_t each;       /* drafts of every request, 1 and more: what drafts.each will be */
+    int32_t *token;     /* [rows, each] what drafts.token will be. Must not overlap result.token, but may be it if each is 1 */
+    void *logits;       /* [rows * each, vocab] of the plan's dtype: the data of drafts.logits. NULL: tokens alone are kept. Must not
+                           overlap logits.data anywhere from its first to its last row. CUDA: aligned to its elements */
+    int64_t row_stride; /* of logits, in elements; 0: vocab. May be negative, not shorter than a row */
+} raffle_drafted;
+
+/* Draws the next draft of every request, and keeps it. `logits` has one row per request; params.draft_step is n, 1 .. each, for the n-th
+ * draft. It is raffle_sample, and then token and row of each request are copied to their entries: the draft model may write
+ * its next rows over these. A row that draws no token keeps RAFFLE_NO_TOKEN, which ends the request's drafts there. result.advance must be
+ * NULL: position stays what raffle_verify will be given. When all drafts are drawn, pass them on with draft_step 0 again:
+ *
+ *     for (params.draft_step = 1; params.draft_step <= each; ++params.draft_step) {
+ *         ... the draft model writes `logits`, one row for each request, behind the tokens of `result` ...
+ *         raffle_draft(plan, &logits, &params, &result, &drafted, &launch, &error);
+ *     }
+ *
+ * CPU: launch.part divides rows, each of which is copied by the part that draws it. CUDA: one kernel launch more than raffle_sample, safe
+ * to capture. Masks are not kept: drafts.params.allow is [drafts, allow_stride], in the order of the entries. Not for plans of
+ * RAFFLE_PROBS. */
+RAFFLE_API raffle_status raffle_draft(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                                      const raffle_result *result, const raffle_drafted *drafted, const raffle_launch *launch,
+                                      raffle_error *error);
+
 /* ---- extra: editing logits, more filters ------------------------------------------------------- */
 
 /* What one request asks for beyond the arrays of raffle_params. A zero field is off or its default, so a record of
@@ -583,6 +612,7 @@ RAFFLE_DEFINE_INIT(raffle_output)
 RAFFLE_DEFINE_INIT(raffle_launch)
 RAFFLE_DEFINE_INIT(raffle_explanation)
 RAFFLE_DEFINE_INIT(raffle_probabilities)
+RAFFLE_DEFINE_INIT(raffle_drafted)
 RAFFLE_DEFINE_INIT(raffle_drafts)
 RAFFLE_DEFINE_INIT(raffle_verified)
 RAFFLE_DEFINE_INIT(raffle_state)

@@ -44,6 +44,16 @@ raffle_status raffle_sample(const raffle_plan *plan, const raffle_logits *logits
     return status ? status : plan->backend->sample(plan, &call, error);
 }
 
+raffle_status raffle_draft(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
+                           const raffle_result *result, const raffle_drafted *drafted, const raffle_launch *launch,
+                           raffle_error *error) {
+    call call;
+    if (!result) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "raffle_result is NULL");
+    raffle_status status = raffle_check_call(plan, logits, params, result, launch, NEEDS_SEED, &call, error);
+    if (!status) status = raffle_check_drafted(plan, drafted, &call, error);
+    return status ? status : plan->backend->sample(plan, &call, error);
+}
+
 static raffle_status write(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                            const raffle_output *output, const raffle_launch *launch, output_form form, raffle_error *error) {
     call call;

@@ -156,6 +156,7 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
      * string instruction that takes as long as a maximum over 4,000 logits. */
     memset(&made->result, 0, sizeof made->result);
     memset(&made->output, 0, sizeof made->output);
+    memset(&made->drafted, 0, sizeof made->drafted);
     memset(&made->report, 0, sizeof made->report);
     memset(&made->state, 0, sizeof made->state);
     memset(&made->layout, 0, sizeof made->layout);
@@ -223,6 +224,52 @@ raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *
     if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)o->data % (uintptr_t)output_bytes)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.data is not aligned to its elements, as CUDA needs it");
     made->form = o->flags & RAFFLE_LOG ? FORM_LOG : form;
+    return RAFFLE_OK;
+}
+
+/* Memory from one address on up to another. */
+typedef struct span { uintptr_t first, end; } span;
+
+/* All that rows of `bytes` bytes lie in, `stride` bytes apart. */
+static span span_of(const void *data, int64_t rows, int64_t stride, int64_t bytes) {
+    const uintptr_t first = (uintptr_t)data, last = first + (uintptr_t)((rows - 1) * stride);
+    const span s = {stride < 0 ? last : first, (stride < 0 ? first : last) + (uintptr_t)bytes};
+    return s;
+}
+static int spans_meet(span a, span b) { return a.first < b.end && b.first < a.end; }
+
+raffle_status raffle_check_drafted(const raffle_plan *plan, const raffle_drafted *given, call *made, raffle_error *error) {
+    raffle_drafted *d = &made->drafted;
+    const raffle_logits *l = &made->logits;
+    const int64_t vocab = plan->desc.vocab, rows = l->rows, bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2;
+    const uint32_t step = made->params.draft_step;
+    int64_t all = 0;
+    raffle_status status = TAKE(d, given, raffle_drafted);
+    if (status) return status;
+    if (d->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_drafted.reserved is not 0");
+    if (plan->desc.input != RAFFLE_LOGITS)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "input of the plan is probabilities: raffle_draft needs logits");
+    if (d->each < 1)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafted.each is %lld: must be 1 or more", (long long)d->each);
+    if (__builtin_mul_overflow(rows, d->each, &all) || all > INT32_MAX)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafted.each is %lld: too large for %lld rows", (long long)d->each,
+                           (long long)rows);
+    if (step < 1 || step > d->each)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "params.draft_step is %u: must be 1 to %lld, which is drafted.each", step,
+                           (long long)d->each);
+    if (made->result.advance)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.advance is set: drafts leave positions where they are");
+    status = check_stride(&d->row_stride, vocab, all, "drafted", "row_stride", error);
+    if (status || !rows) return status;
+    if (!d->token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafted.token is NULL");
+    if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)d->logits % (uintptr_t)bytes)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafted.logits is not aligned to its elements, as CUDA needs it");
+    if (d->logits && spans_meet(span_of(l->data, l->data_rows, l->row_stride * bytes, vocab * bytes),
+                                span_of(d->logits, all, d->row_stride * bytes, vocab * bytes)))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafted.logits overlaps logits.data: rows are kept elsewhere");
+    const int same = d->each == 1 && d->token == made->result.token;
+    if (!same && spans_meet(span_of(made->result.token, rows, 4, 4), span_of(d->token, all, 4, 4)))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafted.token overlaps result.token: tokens are kept elsewhere");
     return RAFFLE_OK;
 }
 

@@ -26,6 +26,9 @@ raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *
 raffle_status raffle_check_kept(int64_t *kept_stride, const int32_t *list, int64_t *list_stride, int64_t rows, int64_t vocab,
                                 const char *of, raffle_error *error);
 
+/* What raffle_draft keeps, and where. */
+raffle_status raffle_check_drafted(const raffle_plan *plan, const raffle_drafted *given, call *made, raffle_error *error);
+
 /* A caller's struct by its name, and the checks of one struct, for calls that have more of them. They complete strides
  * and defaults. `entries` rows or requests look up slots; there are `rows` lines in allow. `name` is what the caller
  * calls the struct. */

@@ -19,6 +19,7 @@ typedef struct call {
     raffle_result result;
     raffle_output output;       /* of raffle_softmax and raffle_mask */
     output_form form;
+    raffle_drafted drafted;     /* of raffle_draft; each 0: nothing is kept */
     raffle_launch launch;
     int64_t vocab;
     raffle_report report;       /* zero where the call has none */

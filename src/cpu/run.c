@@ -138,6 +138,14 @@ void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratc
     edit_carve(edits, &plan->desc, memory ? (char *)memory + used : NULL); /* NULL is fine without rows */
 }
 
+/* What raffle_draft keeps of a row: its token, and the row as it came. */
+static void row_keep(const raffle_plan *plan, const call *call, int64_t row, const cpu_row *raw) {
+    const raffle_drafted *d = &call->drafted;
+    const int64_t bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2, to = row * d->each + call->params.draft_step - 1;
+    d->token[to] = call->result.token[row];
+    if (d->logits) memcpy((char *)d->logits + to * d->row_stride * bytes, raw->logits, (size_t)(plan->desc.vocab * bytes));
+}
+
 static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
     const cpu_table *table = plan->state;
     const raffle_params *params = &call->params;
@@ -179,6 +187,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
         if (call->result.advance) call->result.advance[slot]++;
+        if (call->drafted.each) row_keep(plan, call, i, raw);
         if (call->result.report) raffle_row_report(plan, &call->report, i, raw, row, dtype, &told, &scratch);
     }
     fpenv_leave(caller);

@@ -78,6 +78,10 @@ cudaError_t write_prepare(const raffle_plan_desc *desc); /* where there are clus
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error);
 cudaError_t write_decided(const raffle_plan *plan, const call *call);
 
+/* What raffle_draft does behind the draws, in draft.cu; keep_prepare: before a first call that may be captured. */
+cudaError_t keep_prepare(void);
+cudaError_t keep_launch(const raffle_plan *plan, const call *call);
+
 /* The raffle_state functions, in state.cu. */
 raffle_status slots_change(const state_call *call, raffle_error *error);
 

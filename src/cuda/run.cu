@@ -176,6 +176,7 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     if (code == cudaSuccess && plan->desc.flags) code = code_load(&made.requested, sample_requested[plan->desc.dtype], made);
     if (code == cudaSuccess && !probs) code = code_load(&made.decided, decide_kernels[plan->desc.dtype], made);
     if (code == cudaSuccess && made.clusters) code = write_prepare(&plan->desc);
+    if (code == cudaSuccess && !probs) code = keep_prepare();
     if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
     device_state *state = (device_state *)malloc(sizeof *state);
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
@@ -245,7 +246,7 @@ static cudaError_t launch(const device_state *state, const sample_code &code, sa
     return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), spread > code.shared ? spread - code.shared : 0, *a, *state, stream);
 }
 
-static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
+static raffle_status draw(const raffle_plan *plan, const call *call, raffle_error *error) {
     const device_state *state = (const device_state *)plan->state;
     const bool requested = call->params.extra || call->result.report;
     sample_args a;
@@ -258,6 +259,15 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     cudaError_t code = launch(state, requested ? state->requested : state->plain, &a, call->launch.stream);
+    return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
+}
+
+static raffle_status sample(const raffle_plan *plan, const call *call, raffle_error *error) {
+    const raffle_status status = draw(plan, call, error);
+    if (status || !call->drafted.each || !call->logits.rows) return status;
+    device_guard guard(plan->desc.device);
+    if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
+    const cudaError_t code = keep_launch(plan, call);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 

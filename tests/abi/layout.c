@@ -250,6 +250,16 @@ TEST(drafts_layout) {
     AT(raffle_drafts, recover_bits, 96);
 }
 
+TEST(drafted_layout) {
+    SIZE(raffle_drafted, 40);
+    AT(raffle_drafted, size, 0);
+    AT(raffle_drafted, reserved, 4);
+    AT(raffle_drafted, each, 8);
+    AT(raffle_drafted, token, 16);
+    AT(raffle_drafted, logits, 24);
+    AT(raffle_drafted, row_stride, 32);
+}
+
 TEST(verified_layout) {
     SIZE(raffle_verified, 56);
     AT(raffle_verified, size, 0);
@@ -344,6 +354,7 @@ TEST(initialisers) {
     INIT(raffle_launch);
     INIT(raffle_explanation);
     INIT(raffle_probabilities);
+    INIT(raffle_drafted);
     INIT(raffle_drafts);
     INIT(raffle_verified);
     INIT(raffle_state);
@@ -371,6 +382,7 @@ int main(void) {
     RUN(explanation_layout);
     RUN(probabilities_layout);
     RUN(drafts_layout);
+    RUN(drafted_layout);
     RUN(verified_layout);
     RUN(enum_values);
     RUN(constants);

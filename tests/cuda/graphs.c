@@ -164,7 +164,7 @@ TEST(refused_while_capturing) {
 /* ---- how many launches a call is ---- */
 
 enum { COUNT_ROWS = 6, COUNT_REQUESTS = 2, COUNT_DRAFTS = 2, COUNT_VOCAB = 700, COUNT_HISTORY = 40, COUNT_ROOM = 1 << 20 };
-enum { SAMPLE, WRITE, VERIFY };
+enum { SAMPLE, WRITE, VERIFY, DRAFT };
 enum { WITH_EXTRA = 1, WITH_REPORT = 2, WITH_INDEX = 4, WITH_FILTERS = 8, WITH_LISTS = 16, WITH_DRAFT_LOGITS = 32 };
 
 static const struct {
@@ -196,6 +196,11 @@ static const struct {
     {"raffle_verify, report", VERIFY, RAFFLE_PLAN_REPORT, RAFFLE_LOGITS, RAFFLE_REJECTION, WITH_REPORT | WITH_DRAFT_LOGITS, 3},
     {"raffle_verify, extra and report", VERIFY, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, RAFFLE_LOGITS, RAFFLE_BLOCK,
      WITH_EXTRA | WITH_REPORT | WITH_DRAFT_LOGITS, 3},
+    {"raffle_draft", DRAFT, 0, RAFFLE_LOGITS, 0, WITH_FILTERS | WITH_DRAFT_LOGITS, 2},
+    {"raffle_draft, tokens alone", DRAFT, 0, RAFFLE_LOGITS, 0, 0, 2},
+    {"raffle_draft, row_index", DRAFT, 0, RAFFLE_LOGITS, 0, WITH_INDEX | WITH_DRAFT_LOGITS, 3},
+    {"raffle_draft, extra and report", DRAFT, RAFFLE_PLAN_EXTRA | RAFFLE_PLAN_REPORT, RAFFLE_LOGITS, 0,
+     WITH_EXTRA | WITH_REPORT | WITH_DRAFT_LOGITS, 2},
 };
 
 /* A plan, and memory for all that a call may point at. */
@@ -231,10 +236,16 @@ static raffle_status count_call(const counter *c, size_t i, raffle_error *error)
     if (with & WITH_INDEX) logits.row_index = whole;
     report.chosen = report.top = real, report.rank = report.top_token = whole, report.top_count = 5;
     report.kept = (uint32_t *)whole, report.kept_list = report.kept_count = whole, report.kept_list_stride = 3;
-    if (counted[i].call == SAMPLE) {
+    if (counted[i].call == SAMPLE || counted[i].call == DRAFT) {
         raffle_result result = raffle_result_init();
+        raffle_drafted drafted = raffle_drafted_init();
         result.token = whole;
         if (with & WITH_REPORT) result.report = &report;
+        drafted.each = params.draft_step = COUNT_DRAFTS;
+        drafted.token = whole + COUNT_ROWS;
+        if (with & WITH_DRAFT_LOGITS) drafted.logits = c->memory + COUNT_ROOM / 2;
+        if (counted[i].call == DRAFT) return raffle_draft(c->plan, &logits, &params, &result, &drafted, &c->launch, error);
+        params.draft_step = 0;
         return raffle_sample(c->plan, &logits, &params, &result, &c->launch, error);
     }
     if (counted[i].call == WRITE) {
