@@ -307,8 +307,12 @@ typedef struct raffle_drafts {
     float threshold_sum;       /*   p is at least threshold_single, and divides p by threshold_sum. Changes the law */
     float rate;                /* RAFFLE_SYNTHETIC: 0 .. 1 */
     uint32_t reserved;
-    const uint64_t *accept_bits;  /* [target rows] for tests: the random bits of acceptance at each row. NULL: from the seed */
-    const uint64_t *recover_bits; /* [requests, 2] for tests: those of the recovered token, low word first. NULL: from the seed */
+    const uint64_t *accept_bits;  /* [target rows] for tests: the random bits of acceptance at each row. NULL: from the seed. Not for
+                                     RAFFLE_MATCH */
+    const uint64_t *recover_bits; /* [requests, 2] for tests: those of the recovered token, low word first. NULL: from the seed. Not for
+                                     RAFFLE_MATCH and RAFFLE_SYNTHETIC */
+    const uint64_t *draw_bits;    /* [target rows] for tests: those of a token that is drawn from its row as raffle_sample would: of
+                                     RAFFLE_MATCH every one, else the bonus token and what ends drafts early. NULL: from the seed */
 } raffle_drafts;
 
 /* Request r's tokens begin at its first target row, first[r] + r. It emits accepted[r] + 1 of them; what is behind is

@@ -18,6 +18,10 @@ static raffle_status check_method(const raffle_drafts *d, raffle_error *error) {
     if (known && d->method != RAFFLE_REJECTION && d->method != RAFFLE_BLOCK)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts.%s is set: RAFFLE_%s does not use it",
                            d->logits ? "logits" : "probabilities", d->method == RAFFLE_MATCH ? "MATCH" : "SYNTHETIC");
+    const int accepts = d->method != RAFFLE_MATCH, recovers = accepts && d->method != RAFFLE_SYNTHETIC;
+    if ((d->accept_bits && !accepts) || (d->recover_bits && !recovers))
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts.%s is set: RAFFLE_%s does not use it",
+                           d->accept_bits && !accepts ? "accept_bits" : "recover_bits", accepts ? "SYNTHETIC" : "MATCH");
     if (d->parent && d->method == RAFFLE_BLOCK)
         return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "drafts.parent is set: RAFFLE_BLOCK needs chains");
     if (thresholds && (known || d->method != RAFFLE_REJECTION))
@@ -122,7 +126,7 @@ raffle_status raffle_check_verify(const raffle_plan *plan, const raffle_logits *
     memset(c, 0, sizeof *c);
     raffle_status status = TAKE_LOGITS(&c->target.logits, logits);
     if (!status) status = TAKE_PARAMS(&c->target.params, params);
-    if (!status) status = TAKE(&c->drafts, drafts, raffle_drafts);
+    if (!status) status = TAKE_SINCE(offsetof(raffle_drafts, draw_bits), &c->drafts, drafts, raffle_drafts);
     if (!status) status = TAKE_SINCE(offsetof(raffle_verified, report), &c->verified, verified, raffle_verified);
     if (!status) status = TAKE(&c->target.launch, launch, raffle_launch);
     if (!status) status = raffle_check_logits(plan, &c->target.logits, "logits", error);

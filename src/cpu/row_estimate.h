@@ -265,7 +265,7 @@ static int32_t row_draw_estimated(const work *k, const weighing *w) {
     const row_params *const p = &k->row->params;
     const mass_range range = mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best, p->vocab);
     if (!range.high) return RULE_NO_TOKEN;
-    const double chance = (double)draw_bits(p->seed, p->position, p->draft_step) * 0x1p-64;
+    const double chance = (double)draw_bits(p) * 0x1p-64;
     const double half = 0.5 * (double)(range.high - range.low), mass = (double)range.low + half;
     /* How far off the ticket and the tickets before its group are together; and what doubles and the ticket's rounding add to it. */
     const double off = (1.0 + chance) * half + 0x1p-40 * mass + 4.0;

@@ -488,8 +488,7 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     const cut c = cut_of(a);
     if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
     *weighed = 1;
-    return set->draw_group(&k, &draw, c, a->whole,
-                           ticket_drawn(row->params.seed, row->params.position, row->params.draft_step, a->draw_tickets));
+    return set->draw_group(&k, &draw, c, a->whole, ticket_drawn(&row->params, a->draw_tickets));
 }
 
 #define DEFINE_SAMPLE(dtype)                                                                                           \

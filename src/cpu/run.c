@@ -68,6 +68,7 @@ static void row_fill(cpu_row *r, const raffle_plan *plan, const raffle_logits *l
     to->seed = (p->seed ? p->seed[slot] : 0) + p->seed_offset;
     to->position = (p->position ? p->position[slot] : 0) + p->position_offset;
     to->draft_step = p->draft_step;
+    to->bits = NULL;
     to->more = filters_of(extra_of(p, slot));
 }
 

@@ -294,7 +294,7 @@ __device__ __forceinline__ void job_prepare(row_job *k) {
     k->by = k->filter_by = scale_make(k->params.temperature);
     k->two_scales = k->rules.top_p && k->rules.filter_temperature != k->params.temperature;
     if (k->two_scales) k->filter_by = scale_make(k->rules.filter_temperature);
-    k->bits = draw_bits(k->params.seed, k->params.position, k->params.draft_step);
+    k->bits = draw_bits(&k->params);
     if (k->params.min_p > 0.0f) k->min_p_reach = min_p_reach(&k->params, &k->rules);
 }
 

@@ -332,6 +332,7 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.rate = d->rate;
     a.accept_bits = d->accept_bits;
     a.recover_bits = d->recover_bits;
+    a.draw_bits = d->draw_bits;
     a.empty_token = call->target.params.flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
     a.out = v->token;
     a.accepted = v->accepted;

@@ -1,4 +1,6 @@
 /* verify.cu - the kernels of raffle_verify for each dtype, and their launch. */
+#define BITS_GIVEN 1
+
 #include "device.cuh"
 
 #include "vec_one.h"

@@ -84,7 +84,7 @@ struct verify_args {
     const uint64_t *seed, *position;
     const int32_t *first, *token, *parent;
     float threshold_single, threshold_sum, rate;
-    const uint64_t *accept_bits, *recover_bits;
+    const uint64_t *accept_bits, *recover_bits, *draw_bits;
     int32_t empty_token;
     int32_t *out, *accepted, *last, *path;
     uint32_t *row_flags;

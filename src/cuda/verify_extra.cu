@@ -2,6 +2,7 @@
  * on with drafts. */
 #define CUT_MORE 1
 #define SAID_TAIL 1
+#define BITS_GIVEN 1
 
 #include "device.cuh"
 

@@ -2,6 +2,7 @@
  * The first kernel has left what the report of its row needs, as that of raffle_sample does. */
 #define CUT_MORE 1
 #define SAID_TAIL 1
+#define BITS_GIVEN 1
 
 #include "device.cuh"
 

@@ -250,7 +250,11 @@ __device__ __forceinline__ closing part_judge(const verify_args &a, work<type> &
         __syncthreads();
         return closes;
     }
-    if (threadIdx.x == WARP) job_prepare(&k);
+    if (threadIdx.x == WARP) {
+        const int64_t row = part_make(a).row;
+        if (a.draw_bits && row < a.rows) k.params.bits = a.draw_bits + row; /* not in job_read, where nothing more fits into registers */
+        job_prepare(&k);
+    }
     __syncthreads();
     if (!last) return CLOSES_NOT;
     const int64_t index = part_make(a).row;

@@ -452,7 +452,7 @@ __device__ __forceinline__ void verdict_draw(const write_args &a, work<type> &k,
         if (!weighed) told.whole ? k.weigh(&draw) : k.weigh_kept(&draw, c);
         weighed = true;
         __syncthreads();
-        token = k.draw_group(&draw, c, told.whole, ticket_drawn(p.seed, p.position, p.draft_step, told.draw_tickets));
+        token = k.draw_group(&draw, c, told.whole, ticket_drawn(&p, told.draw_tickets));
         __syncthreads();
     }
 }

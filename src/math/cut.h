@@ -275,7 +275,7 @@ CUT_FN answer row_answer(work *k, const row_params *p, float best) {
     int same = !c.capped && filter.scale.c == draw.scale.c && filter.scale.c_low == draw.scale.c_low;
     int listed = !whole && same && listing_covers(&l, c);
     a.draw_tickets = listed ? CALL(k, list_tickets, &l, c) : whole ? CALL(k, weigh, &draw) : CALL(k, weigh_kept, &draw, c);
-    a.drawn = ticket_drawn(p->seed, p->position, p->draft_step, a.draw_tickets);
+    a.drawn = ticket_drawn(p, a.draw_tickets);
     a.token = listed ? CALL(k, draw_list, &l, c, a.drawn) : CALL(k, draw_group, &draw, c, whole, a.drawn);
     a.threshold = c.low;
     a.tie_last = c.tie_last;

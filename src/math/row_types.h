@@ -18,6 +18,13 @@ enum { RULE_NO_TOKEN = -1 };
 #define CUT_MORE 1
 #endif
 
+/* Whether a row's random bits may be handed in: for tests of raffle_verify. Kernels of other calls leave that out. */
+#if !defined(BITS_GIVEN) && defined(__CUDACC__)
+#define BITS_GIVEN 0
+#elif !defined(BITS_GIVEN)
+#define BITS_GIVEN 1
+#endif
+
 /* The filters of a raffle_extra, in its words; all zero: off. */
 typedef struct row_filters {
     float top_n_sigma, epsilon, eta, typical_p, xtc_probability, xtc_threshold;
@@ -35,6 +42,9 @@ typedef struct row_params {
     int64_t vocab;
     uint64_t seed, position;
     uint32_t draft_step; /* 0: the token at position; n: the n-th draft behind it */
+#if BITS_GIVEN
+    const uint64_t *bits; /* NULL, or what chance says in place of the three */
+#endif
 #if CUT_MORE
     row_filters more;
 #endif

@@ -3,6 +3,7 @@
 #define RAFFLE_MATH_SHARE_H
 
 #include "philox.h"
+#include "row_types.h"
 #include "scalar.h"
 
 /* ceil(p * mass) for 0 < p < 1, exactly: p is a 24-bit integer times a power of two. */
@@ -21,13 +22,14 @@ RAFFLE_FN uint64_t share_of(float p, uint64_t mass) {
 }
 
 /* What chance says of a row, as a fraction of 2^64. draft_step 0: of the token at a position; n: of the n-th draft behind it. */
-RAFFLE_FN uint64_t draw_bits(uint64_t seed, uint64_t position, uint32_t draft_step) {
-    return philox_step(seed, position, draft_step ? STREAM_DRAFT : STREAM_TARGET, draft_step).low;
+RAFFLE_FN uint64_t draw_bits(const row_params *p) {
+#if BITS_GIVEN
+    if (p->bits) return *p->bits;
+#endif
+    return philox_step(p->seed, p->position, p->draft_step ? STREAM_DRAFT : STREAM_TARGET, p->draft_step).low;
 }
 
 /* The number of the winning ticket, 0 .. mass-1: uniform but for at most 2^-64 per ticket. */
-RAFFLE_FN uint64_t ticket_drawn(uint64_t seed, uint64_t position, uint32_t draft_step, uint64_t mass) {
-    return mul_high(draw_bits(seed, position, draft_step), mass);
-}
+RAFFLE_FN uint64_t ticket_drawn(const row_params *p, uint64_t mass) { return mul_high(draw_bits(p), mass); }
 
 #endif

@@ -231,7 +231,7 @@ TEST(probabilities_layout) {
 }
 
 TEST(drafts_layout) {
-    SIZE(raffle_drafts, 104);
+    SIZE(raffle_drafts, 112);
     AT(raffle_drafts, size, 0);
     AT(raffle_drafts, method, 4);
     AT(raffle_drafts, requests, 8);
@@ -248,6 +248,7 @@ TEST(drafts_layout) {
     AT(raffle_drafts, reserved, 84);
     AT(raffle_drafts, accept_bits, 88);
     AT(raffle_drafts, recover_bits, 96);
+    AT(raffle_drafts, draw_bits, 104);
 }
 
 TEST(drafted_layout) {

@@ -164,6 +164,8 @@ TEST(struct_sizes) {
         f.drafts.probabilities = &f.probabilities, f.probabilities.size = wrong[i], refused(RAFFLE_E_STRUCT, -1, "raffle_probabilities");
     }
     f.params.size = offsetof(raffle_params, draft_step), accepted("a caller of the first release");
+    f.drafts.size = offsetof(raffle_drafts, draw_bits), f.drafts.draw_bits = (const uint64_t *)8, accepted("drafts without draw_bits");
+    f.drafts.size = offsetof(raffle_drafts, draw_bits) - 8, refused(RAFFLE_E_STRUCT, -1, "raffle_drafts");
     f.logits.reserved = 1, refused(RAFFLE_E_STRUCT, -1, "raffle_logits.reserved");
     f.params.reserved = 1, refused(RAFFLE_E_STRUCT, -1, "raffle_params.reserved");
     f.drafts.reserved = 1, refused(RAFFLE_E_STRUCT, -1, "raffle_drafts.reserved");
@@ -232,6 +234,17 @@ TEST(combinations) {
     f.drafts.parent = f.parent, f.drafts.method = RAFFLE_BLOCK, refused(RAFFLE_E_UNSUPPORTED, -1, "parent");
     with_logits(), f.drafts.method = RAFFLE_MATCH, refused(RAFFLE_E_UNSUPPORTED, -1, "drafts.logits is set: RAFFLE_MATCH");
     f.drafts.probabilities = &f.probabilities, f.drafts.method = RAFFLE_SYNTHETIC, refused(RAFFLE_E_UNSUPPORTED, -1, "probabilities");
+    const uint64_t bits[ROWS] = {0};
+    f.drafts.method = RAFFLE_MATCH, f.drafts.accept_bits = bits;
+    refused(RAFFLE_E_UNSUPPORTED, -1, "drafts.accept_bits is set: RAFFLE_MATCH");
+    f.drafts.method = RAFFLE_MATCH, f.drafts.recover_bits = bits;
+    refused(RAFFLE_E_UNSUPPORTED, -1, "drafts.recover_bits is set: RAFFLE_MATCH");
+    f.drafts.method = RAFFLE_SYNTHETIC, f.drafts.recover_bits = bits;
+    refused(RAFFLE_E_UNSUPPORTED, -1, "drafts.recover_bits is set: RAFFLE_SYNTHETIC");
+    f.drafts.method = RAFFLE_SYNTHETIC, f.drafts.accept_bits = f.drafts.draw_bits = bits, accepted("bits of RAFFLE_SYNTHETIC");
+    f.drafts.method = RAFFLE_MATCH, f.drafts.draw_bits = bits, accepted("bits of RAFFLE_MATCH");
+    f.drafts.method = RAFFLE_BLOCK, f.drafts.accept_bits = f.drafts.recover_bits = f.drafts.draw_bits = bits;
+    accepted("bits of RAFFLE_BLOCK");
     with_logits(), f.drafts.threshold_single = 0.5f, refused(RAFFLE_E_UNSUPPORTED, -1, "threshold_single");
     f.drafts.method = RAFFLE_BLOCK, f.drafts.threshold_sum = 0.5f, refused(RAFFLE_E_UNSUPPORTED, -1, "threshold_sum");
     const float bad[] = {-0.5f, 1.5f, NAN, INFINITY};

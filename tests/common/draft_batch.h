@@ -21,8 +21,8 @@ typedef struct draft_batch {
     int32_t first[REQUESTS_MAX + 1], token[BATCH_ROWS_MAX], parent[BATCH_ROWS_MAX];
     float *probabilities; /* [drafts, vocab] */
     float threshold_single, threshold_sum, rate;
-    int bits_given;
-    uint64_t accept_bits[BATCH_ROWS_MAX], recover_bits[2 * REQUESTS_MAX];
+    int accept_given, recover_given, draw_given; /* random bits that are handed in, where the method uses them */
+    uint64_t accept_bits[BATCH_ROWS_MAX], recover_bits[2 * REQUESTS_MAX], draw_bits[BATCH_ROWS_MAX];
     raffle_state state; /* memory NULL: no extras */
     arena lists;
     verify_answer wanted[REQUESTS_MAX];
@@ -55,8 +55,9 @@ static inline void draft_batch_ask(draft_batch *b, int64_t request) {
     c.threshold_single = b->threshold_single;
     c.threshold_sum = b->threshold_sum;
     c.rate = b->rate;
-    c.accept_bits = b->bits_given ? b->accept_bits + row : NULL;
-    c.recover_bits = b->bits_given ? b->recover_bits + 2 * request : NULL;
+    c.accept_bits = b->accept_given ? b->accept_bits + row : NULL;
+    c.recover_bits = b->recover_given ? b->recover_bits + 2 * request : NULL;
+    c.draw_bits = b->draw_given ? b->draw_bits + row : NULL;
     b->wanted[request] = oracle_verify(&c);
 }
 
@@ -111,8 +112,12 @@ static inline int32_t draft_pick_token(const draft_batch *b, int64_t request, in
     for (int32_t node = before; node >= 0; node = b->kind == DRAFT_TREE ? b->parent[first + node] : node - 1)
         if (b->token[first + node] < 0) return (int32_t)random_below(r, c.vocab); /* it does not count */
     c = oracle_behind(c, b->token + first, b->kind == DRAFT_TREE ? b->parent + first : NULL, before, said, &depth);
-    if (b->method == RAFFLE_MATCH && choice < 14) c.position += (uint64_t)depth;
-    else c.seed = random_bits(r);
+    if (b->method == RAFFLE_MATCH && choice < 14) { /* the target's own */
+        c.position += (uint64_t)depth;
+        if (b->draw_given) c.bits = b->draw_bits + first + request + before + 1;
+    } else {
+        c.seed = random_bits(r);
+    }
     int32_t token = oracle_sample(&c, NULL, NULL).token;
     return token < 0 ? (int32_t)random_below(r, c.vocab) : token;
 }
@@ -197,18 +202,22 @@ static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int
         b->threshold_sum = random_below(r, 3) ? (float)random_unit(r) : 1.0f;
     }
     if (method == RAFFLE_SYNTHETIC) b->rate = random_below(r, 4) ? (float)random_unit(r) : (float)random_below(r, 2);
+    const int given = random_below(r, 2) ? (int)random_below(r, 8) : 0;
+    b->accept_given = given & 1 && method != RAFFLE_MATCH;
+    b->recover_given = given & 2 && method != RAFFLE_MATCH && method != RAFFLE_SYNTHETIC;
+    b->draw_given = given & 4;
+    for (int64_t i = 0; i < BATCH_ROWS_MAX; ++i) {
+        static const uint64_t some[] = {0, 1, ~0ull, 1ull << 63};
+        b->accept_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
+        b->draw_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
+    }
+    for (int64_t i = 0; i < 2 * REQUESTS_MAX; ++i) b->recover_bits[i] = random_below(r, 4) ? random_bits(r) : 0 - (uint64_t)random_below(r, 2);
     for (int64_t request = 0; request < b->requests; ++request)
         for (int64_t i = b->first[request]; i < b->first[request + 1]; ++i) {
             int64_t before = i - b->first[request];
             b->parent[i] = (int32_t)(random_below(r, 3) ? before - 1 : random_below(r, before + 1) - 1);
             b->token[i] = draft_pick_token(b, request, i, r);
         }
-    b->bits_given = random_below(r, 4) == 0;
-    for (int64_t i = 0; i < BATCH_ROWS_MAX; ++i) {
-        static const uint64_t some[] = {0, 1, ~0ull, 1ull << 63};
-        b->accept_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
-    }
-    for (int64_t i = 0; i < 2 * REQUESTS_MAX; ++i) b->recover_bits[i] = random_below(r, 4) ? random_bits(r) : 0 - (uint64_t)random_below(r, 2);
     for (int64_t i = 0; i < b->requests; ++i) draft_batch_ask(b, i);
     return b;
 }
@@ -270,8 +279,9 @@ static inline void verify_structs_make(verify_structs *s, const draft_batch *b) 
     s->drafts.threshold_single = b->threshold_single;
     s->drafts.threshold_sum = b->threshold_sum;
     s->drafts.rate = b->rate;
-    s->drafts.accept_bits = b->bits_given ? b->accept_bits : NULL;
-    s->drafts.recover_bits = b->bits_given ? b->recover_bits : NULL;
+    s->drafts.accept_bits = b->accept_given ? b->accept_bits : NULL;
+    s->drafts.recover_bits = b->recover_given ? b->recover_bits : NULL;
+    s->drafts.draw_bits = b->draw_given ? b->draw_bits : NULL;
     if (b->kind == DRAFT_LOGITS) {
         s->draft_logits = raffle_logits_init();
         s->draft_logits.data = b->draft.data;

@@ -128,6 +128,7 @@ static void device_batch_make(device_batch *d, const draft_batch *b) {
     if (s.drafts.parent) d->drafts.parent = sent(b->parent, sizeof b->parent);
     if (s.drafts.accept_bits) d->drafts.accept_bits = sent(b->accept_bits, sizeof b->accept_bits);
     if (s.drafts.recover_bits) d->drafts.recover_bits = sent(b->recover_bits, sizeof b->recover_bits);
+    if (s.drafts.draw_bits) d->drafts.draw_bits = sent(b->draw_bits, sizeof b->draw_bits);
     if (s.drafts.logits) {
         d->draft_logits = s.draft_logits;
         d->draft_logits.data = sent(b->draft.data, (size_t)(drafts * b->draft.stride * bytes) + 4);
@@ -163,7 +164,8 @@ static void device_batch_make(device_batch *d, const draft_batch *b) {
 }
 static void device_batch_freed(device_batch *d) {
     freed(d->logits.data), freed(d->draft_logits.data), freed(d->drafts.first), freed(d->drafts.token), freed(d->drafts.parent);
-    freed(d->drafts.accept_bits), freed(d->drafts.recover_bits), freed(d->outputs), freed(d->probabilities.data);
+    freed(d->drafts.accept_bits), freed(d->drafts.recover_bits), freed(d->drafts.draw_bits);
+    freed(d->outputs), freed(d->probabilities.data);
     params_freed(&d->params), params_freed(&d->draft_params);
     device_arena_free(&d->lists);
 }

@@ -383,7 +383,7 @@ static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, u
     a->whole_row = !c.capped && (!c.on || (c.least == -FLT_MAX && !cut_a_tie));
     a->row_mass = w.mass;
     a->draw_mass = a->whole_row ? w.mass : kept_mass;
-    a->drawn = (uint64_t)((wide)oracle_random(g->seed, g->position) * a->draw_mass >> 64);
+    a->drawn = (uint64_t)((wide)(g->bits ? *g->bits : oracle_random(g->seed, g->position)) * a->draw_mass >> 64);
     a->token = a->whole_row ? draw_whole(&w, g->vocab, a->drawn) : draw_kept(&w, kept, g->vocab, a->drawn);
     oracle_weighed_free(w);
     w = oracle_weigh(x, g->vocab, scale_of_row(g, g->temperature));

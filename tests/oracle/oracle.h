@@ -19,6 +19,7 @@ typedef struct oracle_case {
     int32_t top_k;
     uint32_t flags; /* RAFFLE_TOP_P_JOINT ... */
     uint64_t seed, position;
+    const uint64_t *bits; /* NULL, or the random bits of the draw in place of those of seed and position */
     int32_t input; /* raffle_input; RAFFLE_PROBS has no temperature */
     const raffle_extra *extra; /* or NULL */
     const int32_t *history;    /* [history_length] what was said so far, the first prompt_length of it the prompt */

@@ -224,6 +224,7 @@ static oracle_case row_at(const verify_case *g, int32_t node, int32_t *said) {
     int32_t depth = 0;
     oracle_case c = oracle_behind(g->target[node + 1], g->token, g->parent, node, said, &depth);
     c.position += (uint64_t)depth;
+    c.bits = g->draw_bits ? g->draw_bits + node + 1 : NULL;
     return c;
 }
 

@@ -14,7 +14,7 @@ typedef struct verify_case {
     const oracle_case *draft;          /* [count] or NULL, with the history before the first */
     const float *const *probabilities; /* [count] rows [vocab], or NULL */
     float threshold_single, threshold_sum, rate;
-    const uint64_t *accept_bits, *recover_bits; /* [count + 1], [2], or NULL */
+    const uint64_t *accept_bits, *recover_bits, *draw_bits; /* [count + 1], [2], [count + 1], or NULL */
 } verify_case;
 
 typedef struct verify_answer {

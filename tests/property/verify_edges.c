@@ -17,7 +17,7 @@ typedef struct request {
     float rows[N + 1][V], draft_rows[N][V];
     const float *probabilities[N];
     int32_t token[N];
-    uint64_t accept_bits[N + 1], recover_bits[2];
+    uint64_t accept_bits[N + 1], recover_bits[2], draw_bits[N + 1];
     int64_t vocab;
 } request;
 
@@ -42,11 +42,15 @@ static request *request_make(int32_t method, int32_t count, int64_t vocab) {
     return q;
 }
 
+/* Those of them that the method uses: others are refused. */
+static void bits_point(request *q) {
+    if (q->c.method != RAFFLE_MATCH) q->c.accept_bits = q->accept_bits;
+    if (q->c.method == RAFFLE_REJECTION || q->c.method == RAFFLE_BLOCK) q->c.recover_bits = q->recover_bits;
+}
 static void bits_all(request *q, uint64_t accept, uint64_t recover) {
     for (int i = 0; i <= N; ++i) q->accept_bits[i] = accept;
     q->recover_bits[0] = q->recover_bits[1] = recover;
-    q->c.accept_bits = q->accept_bits;
-    q->c.recover_bits = q->recover_bits;
+    bits_point(q);
 }
 
 /* The oracle's answer, after checking that every instruction set gives it. Parameters are those of the first rows. */
@@ -72,6 +76,7 @@ static verify_answer ask_request(const request *q) {
     d.rate = q->c.rate;
     d.accept_bits = q->c.accept_bits;
     d.recover_bits = q->c.recover_bits;
+    d.draw_bits = q->c.draw_bits;
     for (int i = 0; i < ISA_COUNT; ++i) {
         if (!raffle_isa_available(every_isa[i])) continue;
         verify_answer got;
@@ -355,6 +360,73 @@ TEST(greedy_by_every_method) {
     }
 }
 
+/* ---- random bits that are handed in ---- */
+
+/* Those that the seed would give change nothing. */
+TEST(the_seeds_own_bits) {
+    for (int32_t method = 0; method < 4; ++method)
+        for (int by_logits = 0; by_logits < (method < RAFFLE_MATCH ? 2 : 1); ++by_logits)
+            for (uint64_t seed = 0; seed < 20; ++seed) {
+                enum { COUNT = 5 };
+                request *q = request_make(method, COUNT, V);
+                if (by_logits) q->c.draft = q->draft;
+                if (method == RAFFLE_SYNTHETIC) q->c.rate = 0.7f;
+                for (int i = 0; i <= COUNT; ++i) q->target[i].seed = seed, q->target[i].position = 11;
+                for (int i = 0; i < COUNT && method == RAFFLE_MATCH && (int)(seed % 5) > i; ++i) q->token[i] = plain_token(q, i, i);
+                const verify_answer wanted = ask_request(q);
+                uint64_t bits[2];
+                for (int i = 0; i <= COUNT; ++i) {
+                    oracle_random_step(seed, 11, 2, (uint32_t)i, bits);
+                    q->accept_bits[i] = bits[0];
+                    q->draw_bits[i] = oracle_random(seed, 11 + (uint64_t)i);
+                }
+                oracle_random_step(seed, 11, 3, (uint32_t)wanted.accepted, q->recover_bits);
+                bits_point(q);
+                q->c.draw_bits = q->draw_bits;
+                for (int i = 0; i <= COUNT; ++i) q->target[i].seed = ~seed; /* which nobody looks at */
+                const verify_answer got = ask_request(q);
+                CHECK(!memcmp(&got, &wanted, sizeof got), "%s, seed %d: %d drafts, then %d; with its bits %d, then %d",
+                      method_names[method], (int)seed, wanted.accepted, wanted.last, got.accepted, got.last);
+                free(q);
+            }
+}
+
+/* The lowest bits draw the first token that holds a ticket, the highest the last. Of each row, whichever is given for it. */
+TEST(first_and_last_tickets) {
+    static uint64_t held[V];
+    for (int32_t method = 0; method < 4; ++method)
+        for (int filtered = 0; filtered < 2; ++filtered)
+            for (int high = 0; high < 2; ++high) {
+                enum { COUNT = 3 };
+                request *q = request_make(method, COUNT, V);
+                int32_t edge[COUNT + 1];
+                for (int i = 0; i <= COUNT; ++i) {
+                    q->target[i].top_p = filtered ? 0.9f : 1.0f;
+                    const int last = high ^ (i & 1); /* by turns */
+                    q->draw_bits[i] = last ? ONES : 0;
+                    const uint64_t mass = oracle_held(&q->target[i], held);
+                    CHECK(mass > 1, "row %d has one ticket", i);
+                    edge[i] = last ? V - 1 : 0;
+                    while (!held[edge[i]]) edge[i] += last ? -1 : 1;
+                }
+                q->c.draw_bits = q->draw_bits;
+                if (method == RAFFLE_SYNTHETIC) q->c.rate = 1.0f;
+                if (method == RAFFLE_MATCH) memcpy(q->token, edge, sizeof *edge * COUNT);
+                if (method < RAFFLE_MATCH) memcpy(q->draft_rows, q->rows, sizeof q->draft_rows), q->c.draft = q->draft;
+                for (int i = 0; i < COUNT && method < RAFFLE_MATCH; ++i) q->draft[i].top_p = q->target[0].top_p, q->token[i] = edge[i];
+                const verify_answer a = ask_request(q);
+                CHECK_EQ(a.accepted, COUNT);
+                CHECK_EQ(a.last, edge[COUNT]);
+                if (method == RAFFLE_MATCH) { /* and where the text goes another way */
+                    q->token[1] = edge[1] == 7 ? 8 : 7;
+                    const verify_answer other = ask_request(q);
+                    CHECK_EQ(other.accepted, 1);
+                    CHECK_EQ(other.last, edge[1]);
+                }
+                free(q);
+            }
+}
+
 /* A seeded text by RAFFLE_MATCH is the text of plain sampling, whatever is drafted. */
 TEST(match_keeps_the_text) {
     enum { TOKENS = 200 };
@@ -564,6 +636,8 @@ int main(void) {
     RUN(infinities);
     RUN(smallest_vocabularies);
     RUN(greedy_by_every_method);
+    RUN(the_seeds_own_bits);
+    RUN(first_and_last_tickets);
     RUN(match_keeps_the_text);
     RUN(siblings_share_one_coin);
     RUN(thresholds_as_sglang);
