@@ -77,7 +77,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
            slot: Optional[Integers] = None, allow: Optional[Array] = None, flags: int = 0, out: Optional[Array] = None,
            return_flags: bool = False, logprobs: Optional[int] = None, logprob_token_ids: Optional[Array] = None,
            logprobs_mode: str = "raw_logprobs", kept: Optional[int] = None, threads: int = 1, dtype: Any = None, probs: bool = False,
-           stream: Optional[int] = None, **more: "Unpack[More]") -> Any:
+           stream: Optional[int] = None, draft_step: int = 0, **more: "Unpack[More]") -> Any:
     """Draw one token per row of logits.
 
     Every parameter is a number for all rows, or a list or array with an entry per row.
@@ -110,6 +110,8 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     dtype:       'float16' or 'bfloat16' for logits handed over as 16-bit integers.
     probs:       True: the rows are probabilities, or weights of any sum, not logits. Temperature must be 1.
     stream:      a CUDA stream's address; None: the current one of the logits' package.
+    draft_step:  n, 1 and more: draws the n-th draft behind `position`, for verify(), from random bits of its own. Keep a copy of the
+                 logits, if they are to be draft_logits. 0: draws the token at `position`.
 
     more:        penalties, biases, bans, further filters: raffle.More lists them.
 
@@ -133,7 +135,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
         flags_check(flags)
     params = (temperature, top_k, top_p, min_p, seed, position)
     spaces = quick_spaces.get(type(logits))
-    if (spaces is not None and not (more or return_flags or probs or flags) and threads == 1
+    if (spaces is not None and not (more or return_flags or probs or flags or draft_step) and threads == 1
             and index is slot is allow is logprobs is logprob_token_ids is kept is dtype is stream is None):
         token = _core.quick(spaces, logits, params, None, out, 0, 0)
         if token is not NotImplemented:
@@ -154,7 +156,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
         shape = _result_shape(kind, logits, index)
         report, told = report_make(kind, logits, shape, logprobs, logprob_token_ids, logprobs_mode, kept)
     _core.sample(logits, params, requests, index, slot, allow, token, row_flags, workspace, flags, code, probs, threads, stream,
-                 report, 0)
+                 report, 0, draft_step)
     if out is None:
         token = kind.finish(given, token)
     if told is not None:

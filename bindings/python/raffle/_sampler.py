@@ -334,7 +334,7 @@ class Sampler:
         if reports:
             report, told = report_make(kind, inner, _result_shape(kind, inner, None), logprobs, logprob_token_ids, logprobs_mode, kept)
         _core.sample(inner, None, self._requests, None, slot, kind.beside(allow), token, row_flags, workspace, self.flags, code, 0,
-                     self.threads, stream, report, self._after if accept else 1)
+                     self.threads, stream, report, self._after if accept else 1, 0)
         if out is None:
             token = kind.finish(logits, token)
         if told is not None:

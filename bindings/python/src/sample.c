@@ -10,7 +10,7 @@ typedef struct sample_call {
     batch_after after;
 } sample_call;
 
-enum { MORE = 2, MORE_PREPARED = 3 }; /* arguments behind those of a batch: report, after; what the call returns */
+enum { MORE = 3 }; /* arguments behind those of a batch: report, after; then draft_step, or what a prepared call returns */
 
 static raffle_status sample(const batch *b, const raffle_launch *launch, raffle_error *error) {
     return raffle_sample(b->plan->plan, &b->logits, &b->params, &b->result, launch, error);
@@ -44,6 +44,18 @@ static void call_release(sample_call *c) {
     batch_release(&c->batch);
 }
 
+/* Which draft behind the position is drawn; 0: none, the token there. 0, or -1 with an exception. */
+static int draft_step_take(sample_call *c, PyObject *step) {
+    const unsigned long given = PyLong_AsUnsignedLong(step);
+    const int wrong = PyErr_Occurred() != NULL;
+    if (wrong && !PyErr_ExceptionMatches(PyExc_OverflowError)) return -1;
+    c->batch.params.draft_step = (uint32_t)given;
+    if (!wrong && given <= UINT32_MAX) return 0;
+    PyErr_Clear();
+    PyErr_SetString(PyExc_ValueError, "draft_step must be 0 to 4294967295");
+    return -1;
+}
+
 /* Draws, then moves the requests on: all of it, or nothing. */
 static int call_draw(sample_call *c) {
     batch *b = &c->batch;
@@ -60,13 +72,14 @@ static int call_draw(sample_call *c) {
     return wrong ? -1 : 0;
 }
 
-/* sample(..., report, after) */
+/* sample(..., report, after, draft_step) */
 PyObject *core_sample(PyObject *module, PyObject *arguments) {
     (void)module;
     batch_arguments a;
     sample_call c;
     if (batch_parse(arguments, MORE, &a)) return NULL;
-    int status = call_build(&c, &a, arguments, PyTuple_Size(arguments) - MORE) || call_draw(&c);
+    const Py_ssize_t size = PyTuple_Size(arguments);
+    int status = call_build(&c, &a, arguments, size - MORE) || draft_step_take(&c, PyTuple_GetItem(arguments, size - 1)) || call_draw(&c);
     call_release(&c);
     if (status) return NULL;
     Py_RETURN_NONE;
@@ -167,13 +180,13 @@ static void call_record(call_object *call) {
 PyObject *core_prepare(PyObject *module, PyObject *arguments) {
     (void)module;
     batch_arguments a;
-    if (batch_parse(arguments, MORE_PREPARED, &a)) return NULL;
+    if (batch_parse(arguments, MORE, &a)) return NULL;
     call_object *call = (call_object *)((allocfunc)PyType_GetSlot(call_type, Py_tp_alloc))(call_type, 0);
     if (!call) return NULL;
     batch *b = &call->call.batch;
     Py_INCREF(arguments);
     call->arguments = arguments;
-    if (call_build(&call->call, &a, arguments, PyTuple_Size(arguments) - MORE_PREPARED) || call_check(b, arguments)) {
+    if (call_build(&call->call, &a, arguments, PyTuple_Size(arguments) - MORE) || call_check(b, arguments)) {
         Py_DECREF((PyObject *)call);
         return NULL;
     }
@@ -197,7 +210,7 @@ PyObject *core_prepare(PyObject *module, PyObject *arguments) {
 static int call_arrays_stay(const call_object *call) {
     const batch *b = &call->call.batch;
     PyObject *arguments = call->arguments, *params = PyTuple_GetItem(arguments, 1);
-    PyObject *report = PyTuple_GetItem(arguments, PyTuple_Size(arguments) - MORE_PREPARED);
+    PyObject *report = PyTuple_GetItem(arguments, PyTuple_Size(arguments) - MORE);
     const struct {
         const array_view *view;
         const char *name;

@@ -91,6 +91,7 @@ def test_what_requests_ask_for(more):
     assert near(found[1]).tolist() == wanted[1].tolist()
     half = logits.astype(np.float16)
     same(raffle.sample(far(half), **words), raffle.sample(half, **words))
+    same(raffle.sample(far(logits), draft_step=2, **words), raffle.sample(logits, draft_step=2, **words))
 
 
 def test_rows_of_their_own():

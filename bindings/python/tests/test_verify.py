@@ -37,6 +37,30 @@ def test_match_is_the_text_without_drafts():
 
 
 @pytest.mark.parametrize("method", ["rejection", "block"])
+def test_drafts_of_the_same_seed(method):
+    """draft_step draws drafts of a request from its own seed; rows that are equal on both sides accept them all."""
+    requests, each = 50, 3
+    words = dict(temperature=0.9, top_k=20, seed=list(range(requests)), position=7)
+    step = rows(each, requests, seed=3)  # what the draft model writes, step by step
+    drafts, kept = np.empty((requests, each), np.int32), np.empty((requests, each, VOCAB), np.float32)
+    for n in range(each):
+        kept[:, n] = step[n]
+        drafts[:, n] = raffle.sample(step[n], draft_step=n + 1, **words)
+        assert (drafts[:, n] == raffle.sample(step[n], draft_step=n + 1, threads=3, **words)).all()
+        assert (drafts[:, n] != raffle.sample(step[n], **words)).any()  # other bits than the token's
+    assert (raffle.sample(step[0], draft_step=1, **words) != raffle.sample(step[0], draft_step=2, **words)).any()
+    target = np.concatenate([kept, rows(requests, 1, seed=4)], axis=1)
+    done = raffle.verify(target, drafts, method=method, draft_logits=kept, draft_params=dict(temperature=0.9, top_k=20), **words)
+    assert (done.accepted == each).all() and (done.tokens[:, :each] == drafts).all()
+    assert (done.last == raffle.sample(target[:, each], **{**words, "position": 7 + each})).all()
+    for wrong in (-1, 2**32):
+        with pytest.raises(ValueError, match="draft_step"):
+            raffle.sample(step[0], draft_step=wrong, **words)
+    with pytest.raises(TypeError):
+        raffle.sample(step[0], draft_step=1.5, **words)
+
+
+@pytest.mark.parametrize("method", ["rejection", "block"])
 @pytest.mark.parametrize("known", ["logits", "probs", "nothing"])
 def test_the_law(method, known):
     """The first token's law is the target's, whatever the draft was drawn from. Fixed seeds."""
