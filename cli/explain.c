@@ -49,12 +49,13 @@ static double fate_mass(const explaining *e, raffle_fate fate) {
     return sum;
 }
 
-/* top-n-sigma, epsilon, eta and typical-p share a fate; the first place is that of the first three. */
+/* top-n-sigma, epsilon, eta and typical-p share a fate, and a line: where the first of them is that is on. */
 static void stages_of(const explaining *e, stage stages[STAGES]) {
     const options *const o = e->options;
     const raffle_extra *const x = &e->request.extra;
-    const int last = (o->flags & RAFFLE_MIN_P_LAST) != 0;
-    const int early = x->top_n_sigma > 0 || x->epsilon > 0 || x->eta > 0, shapes = early || x->typical_p > 0;
+    const int last = (o->flags & RAFFLE_MIN_P_LAST) != 0, shape_last = (o->flags & RAFFLE_SHAPE_LAST) != 0;
+    const int likely = x->epsilon > 0 || x->eta > 0, shapes = x->top_n_sigma > 0 || likely || x->typical_p > 0;
+    const int early = x->top_n_sigma > 0 || (likely && !shape_last), late = shape_last && !early;
     stage min_p = {"min-p", "off", RAFFLE_CUT_MIN_P, 0, 0, 0}, top_k = {"top-k", "off", RAFFLE_CUT_TOP_K, 0, 0, 0},
           top_p = {"top-p", "off", RAFFLE_CUT_TOP_P, 0, 0, 0}, shape = {"shape", "off", RAFFLE_CUT_SHAPE, 0, 0, 0},
           xtc = {"xtc", "off", RAFFLE_CUT_XTC, 0, 0, 0};
@@ -67,9 +68,10 @@ static void stages_of(const explaining *e, stage stages[STAGES]) {
     if (early) stages[n++] = shape;
     if (!last) stages[n++] = min_p;
     stages[n++] = top_k;
-    if (!early) stages[n++] = shape;
+    if (!early && !late) stages[n++] = shape;
     stages[n++] = top_p;
     if (last) stages[n++] = min_p;
+    if (late) stages[n++] = shape;
     stages[n++] = xtc;
     int64_t left = e->rows.view.cols - e->told.fates[RAFFLE_CUT_MASK];
     double mass = 1;

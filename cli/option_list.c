@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const flag_names[FLAG_NAMES] = {"joint",         "filters-first",     "min-p-last",  "top-k-exact",
-                                            "empty-is-zero", "repetition-output", "count-prompt"};
-uint32_t flag_bit(int place) { return place < 5 ? 1u << place : RAFFLE_REPETITION_OUTPUT << (place - 5); }
+const char *const flag_names[FLAG_NAMES] = {"joint",         "filters-first", "min-p-last",        "top-k-exact",
+                                            "empty-is-zero", "shape-last",    "repetition-output", "count-prompt"};
+uint32_t flag_bit(int place) { return place < CALL_FLAGS ? 1u << place : RAFFLE_REPETITION_OUTPUT << (place - CALL_FLAGS); }
 
 static const command_def commands[] = {
     {"sample", SAMPLE, command_sample, "LOGITS.npy", "draw tokens from rows of logits",
@@ -43,7 +43,7 @@ static const option_def option_list[] = {
     {"top-p", "P", LAWS, REAL, AT(top_p), "keep while the mass of larger logits is below P (default 1: off)"},
     {"min-p", "M", LAWS, REAL, AT(min_p), "keep what is at least M times as likely as the best (default 0: off)"},
     {"flags", "LIST", LAWS, FLAGS, AT(flags),
-     "joint, filters-first, min-p-last, top-k-exact, empty-is-zero; by commas"},
+     "joint, filters-first, min-p-last, top-k-exact, empty-is-zero, shape-last; by commas"},
     {"seed", "S", LAWS, WHOLE, AT(seed), "seed of the draw, 0 to 2^64-1 (default 0)"},
     {"position", "N", LAWS, WHOLE, AT(position), "position of the (first) draw, 0 to 2^64-1 (default 0)"},
     {"draws", "N", SAMPLE, COUNT, AT(draws), "draws per row, at consecutive positions (default 1)"},

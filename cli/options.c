@@ -133,7 +133,7 @@ static const char *parse_value(const option_def *def, const char *text, options 
         if (parse_set(text, flag_names, FLAG_NAMES, &bits)) return "a comma list of names that --help lists";
         o->flags = o->request.extra.flags = 0;
         for (int i = 0; i < FLAG_NAMES; ++i)
-            if (bits >> i & 1) *(i < 5 ? &o->flags : &o->request.extra.flags) |= flag_bit(i);
+            if (bits >> i & 1) *(i < CALL_FLAGS ? &o->flags : &o->request.extra.flags) |= flag_bit(i);
         o->asks |= o->request.extra.flags != 0;
         return NULL;
     case POINT:

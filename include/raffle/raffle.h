@@ -163,6 +163,8 @@ typedef struct raffle_logits {
 #define RAFFLE_MIN_P_LAST 4u    /* min-p after top-p: top-p's mass then includes what min-p removes */
 #define RAFFLE_TOP_K_EXACT 8u   /* top-k keeps exactly k: of equal logits at the border, the lowest ids */
 #define RAFFLE_EMPTY_IS_ZERO 16u /* a row without any token returns token 0 (and its flag), not RAFFLE_NO_TOKEN */
+#define RAFFLE_SHAPE_LAST 32u   /* typical-p, epsilon, eta of a raffle_extra in this order after top-p (and min-p last), before XTC, each
+                                   over what is left: with RAFFLE_MIN_P_LAST, Hugging Face's order */
 
 /* One entry per slot. `slot` maps rows to slots, so engines keep parameters in a pool and never move
  * them; NULL: row r uses entry r. A NULL array is its default for every row. */
@@ -393,7 +395,8 @@ typedef struct raffle_extra {
     int32_t dry_range;       /* DRY looks at the last n tokens; 0: at all */
     int32_t min_tokens;      /* while the output is shorter, the stop ids are banned */
 
-    /* filters, in this order among the others: top-n-sigma, epsilon, eta, min-p, top-k, typical-p, top-p, XTC */
+    /* filters, in this order among the others: top-n-sigma, epsilon, eta, min-p, top-k, typical-p, top-p, XTC; under RAFFLE_SHAPE_LAST:
+     * top-n-sigma, min-p, top-k, top-p, typical-p, epsilon, eta, XTC */
     float top_n_sigma;     /* keeps logits within n standard deviations of the largest; <= 0: off */
     float epsilon;         /* keeps probabilities >= epsilon; <= 0: off */
     float eta;             /* keeps probabilities >= min(eta, sqrt(eta) * exp(-entropy)); <= 0: off */

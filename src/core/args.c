@@ -130,7 +130,7 @@ raffle_status raffle_check_params(const raffle_plan *plan, raffle_params *p, int
                                   const char *name, raffle_error *error) {
     const int64_t words = (plan->desc.vocab + 31) / 32;
     const uint32_t known = RAFFLE_TOP_P_JOINT | RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT |
-                           RAFFLE_EMPTY_IS_ZERO;
+                           RAFFLE_EMPTY_IS_ZERO | RAFFLE_SHAPE_LAST;
     if (p->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_params.reserved is not 0");
     if (p->flags & ~known) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.flags has unknown bits: 0x%x", name, p->flags);
     if (p->slots < 0 || p->slots > INT32_MAX)

@@ -11,7 +11,8 @@
 #include "cut_types.h"
 
 _Static_assert((int)RULE_TOP_P_JOINT == RAFFLE_TOP_P_JOINT && (int)RULE_FILTERS_FIRST == RAFFLE_FILTERS_FIRST &&
-                   (int)RULE_MIN_P_LAST == RAFFLE_MIN_P_LAST && (int)RULE_TOP_K_EXACT == RAFFLE_TOP_K_EXACT,
+                   (int)RULE_MIN_P_LAST == RAFFLE_MIN_P_LAST && (int)RULE_TOP_K_EXACT == RAFFLE_TOP_K_EXACT &&
+                   (int)RULE_SHAPE_LAST == RAFFLE_SHAPE_LAST,
                "the stages know the public flags by these values");
 _Static_assert((int)RULE_ROW_NAN == RAFFLE_ROW_NAN && (int)RULE_ROW_INF == RAFFLE_ROW_INF &&
                    (int)RULE_ROW_EMPTY == RAFFLE_ROW_EMPTY && (int)RULE_NO_TOKEN == RAFFLE_NO_TOKEN,
@@ -19,7 +20,6 @@ _Static_assert((int)RULE_ROW_NAN == RAFFLE_ROW_NAN && (int)RULE_ROW_INF == RAFFL
 _Static_assert((int)GROUP == (int)CPU_GROUP, "the workspace has room for each group");
 
 typedef struct stage { raffle_fate fate; cut cut; } stage;
-enum { STAGES_MAX = 8 };
 
 static float logit_of(const cpu_row *row, int dtype, int64_t i) {
     if (row->allow && !(row->allow[i / 32] >> (i % 32) & 1)) return MINUS_INF;
@@ -37,20 +37,30 @@ static raffle_fate fate_of(const stage *stages, int count, float x, int64_t id) 
     return RAFFLE_KEPT;
 }
 
-/* The filters in the order they are made. RAFFLE_CUT_SHAPE has two places, and RAFFLE_CUT_MIN_P one of two. */
-typedef enum step { STEP_SHAPE, STEP_MIN_P, STEP_TOP_K, STEP_TYPICAL, STEP_TOP_P, STEP_MIN_P_LAST, STEP_XTC, STEPS } step;
+/* The filters in the order they are made. RAFFLE_CUT_SHAPE has two of three places, and RAFFLE_CUT_MIN_P one of two. */
+typedef enum step {
+    STEP_SHAPE,
+    STEP_MIN_P,
+    STEP_TOP_K,
+    STEP_TYPICAL,
+    STEP_TOP_P,
+    STEP_MIN_P_LAST,
+    STEP_SHAPE_LAST,
+    STEP_XTC,
+    STEPS
+} step;
 
 /* Switches a filter of `all` on in `part`. */
 static void step_on(step step, const row_params *all, row_params *part) {
-    const int last = (all->flags & RAFFLE_MIN_P_LAST) != 0;
-    if (step == STEP_SHAPE) {
-        part->more.top_n_sigma = all->more.top_n_sigma;
+    const int last = (all->flags & RAFFLE_MIN_P_LAST) != 0, shape_last = (all->flags & RAFFLE_SHAPE_LAST) != 0;
+    if (step == STEP_SHAPE) part->more.top_n_sigma = all->more.top_n_sigma;
+    if (step == (shape_last ? STEP_SHAPE_LAST : STEP_SHAPE)) {
         part->more.epsilon = all->more.epsilon;
         part->more.eta = all->more.eta;
     }
     if (step == (last ? STEP_MIN_P_LAST : STEP_MIN_P)) part->min_p = all->min_p;
     if (step == STEP_TOP_K) part->top_k = all->top_k;
-    if (step == STEP_TYPICAL) part->more.typical_p = all->more.typical_p;
+    if (step == (shape_last ? STEP_SHAPE_LAST : STEP_TYPICAL)) part->more.typical_p = all->more.typical_p;
     if (step == STEP_TOP_P) part->top_p = all->top_p;
     if (step == STEP_XTC) {
         part->more.xtc_probability = all->more.xtc_probability;
@@ -61,7 +71,7 @@ static void step_on(step step, const row_params *all, row_params *part) {
 /* The cuts in the order they are made; each includes those before. A greedy row has one. Returns how many. */
 static int stages_of(const cpu_row *row, cpu_row_function sample, const cpu_scratch *scratch, stage *stages) {
     static const raffle_fate fate[STEPS] = {RAFFLE_CUT_SHAPE, RAFFLE_CUT_MIN_P, RAFFLE_CUT_TOP_K, RAFFLE_CUT_SHAPE,
-                                            RAFFLE_CUT_TOP_P, RAFFLE_CUT_MIN_P, RAFFLE_CUT_XTC};
+                                            RAFFLE_CUT_TOP_P, RAFFLE_CUT_MIN_P, RAFFLE_CUT_SHAPE, RAFFLE_CUT_XTC};
     cpu_row part = raffle_row_unfiltered(row);
     answer full = sample(row, scratch);
     if (full.greedy) {
@@ -138,7 +148,7 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
     const int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, row_index), no_tail, &edits, &row);
     cpu_row whole = raffle_row_unfiltered(&row);
     cpu_row_function sample = ((const cpu_table *)plan->state)->sample[dtype];
-    stage stages[STAGES_MAX];
+    stage stages[STEPS];
     int count = stages_of(&row, sample, &scratch, stages);
     if (whole.params.temperature < GREEDY_BELOW && whole.params.temperature != LINEAR_TEMPERATURE) whole.params.temperature = 1.0f;
     answer told = sample(&row, &scratch), all = sample(&whole, &scratch); /* in this order: below, all tokens have peaks */

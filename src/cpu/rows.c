@@ -386,7 +386,7 @@ static uint64_t last_weigh(row_state *state, const cpu_scratch *scratch, cut c) 
 /* ---- the table ---------------------------------------------------------------------------------- */
 
 static int is_filtered(const rules *r) {
-    return r->top_k || r->top_p || r->min_p_first || r->min_p_last || r->shape || r->typical || r->xtc;
+    return r->top_k || r->top_p || r->min_p_first || r->min_p_last || r->shape || r->typical || r->late;
 }
 
 /* Whether the row will be weighed as a whole, and at which temperature. */
@@ -412,8 +412,8 @@ static scale scale_first(const cpu_row *row) {
 /* Whether an estimate of the row's mass probably does: top-p alone, with enough groups that it lists those with the largest tokens,
  * and nobody asks what the row weighs. Others would weigh the row all the same. */
 static int row_estimates(const cpu_row *row, const rules *r, const cpu_scratch *s) {
-    return r->row_mass && !r->top_k && !r->min_p_first && !r->shape && !r->typical && !r->xtc && row->params.more.keep_least <= 1 &&
-           row->weigh_at == 0.0f && s->groups >= TOP_P_FIRST;
+    const int more = r->shape || r->typical || r->late || row->params.more.keep_least > 1;
+    return r->row_mass && !r->top_k && !r->min_p_first && !more && row->weigh_at == 0.0f && s->groups >= TOP_P_FIRST;
 }
 
 /* The mass of a row that was sampled last, if its first reading has weighed it at this temperature; else 0. */

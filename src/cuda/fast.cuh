@@ -882,7 +882,7 @@ template <class type> __device__ __forceinline__ bool fast_suits(const work<type
     if (k.groups > QUICK_GROUPS) return false;
     if (type::REQUESTED && k.rules.greedy) return false; /* read like others for the sake of its report */
 #if CUT_MORE
-    if (k.rules.shape || k.rules.typical || k.rules.xtc || k.params.more.keep_least > 1) return false;
+    if (k.rules.shape || k.rules.typical || k.rules.late || k.params.more.keep_least > 1) return false;
 #endif
     return k.to.weights || (k.to.pieces && !k.rules.row_mass && k.params.temperature < FLAT_FROM);
 }

@@ -91,7 +91,7 @@ template <class type> __device__ __forceinline__ device_row row_make(const sampl
 /* What the first reading of a row has to leave behind; where, is up to the caller. */
 __device__ __forceinline__ records records_make(const row_params &p) {
     const rules r = rules_make(&p);
-    const bool filters = r.top_k || r.top_p || r.min_p_first || r.min_p_last || r.shape || r.typical || r.xtc;
+    const bool filters = r.top_k || r.top_p || r.min_p_first || r.min_p_last || r.shape || r.typical || r.late;
     records to = {};
     to.greedy = r.greedy;
     to.weights = !r.greedy && (!filters || r.row_mass);

@@ -49,6 +49,10 @@
 
 /* ---- which stages a row has ---------------------------------------------------------------------- */
 
+#if CUT_MORE
+RAFFLE_FN int typical_on(const row_params *p) { return p->more.typical_p > 0.0f && p->more.typical_p < 1.0f; }
+#endif
+
 RAFFLE_FN rules rules_make(const row_params *p) {
     rules r;
     const int linear = p->temperature == LINEAR_TEMPERATURE;
@@ -57,11 +61,13 @@ RAFFLE_FN rules rules_make(const row_params *p) {
     r.top_p = p->top_p < 1.0f;
     r.min_p_last = p->min_p > 0.0f && (p->flags & RULE_MIN_P_LAST);
     r.min_p_first = p->min_p > 0.0f && !r.min_p_last;
-    r.shape = r.typical = r.xtc = 0;
+    r.shape = r.typical = r.late = 0;
 #if CUT_MORE
-    r.shape = p->more.top_n_sigma > 0.0f || p->more.epsilon > 0.0f || p->more.eta > 0.0f;
-    r.typical = p->more.typical_p > 0.0f && p->more.typical_p < 1.0f;
-    r.xtc = p->more.xtc_probability > 0.0f && p->more.xtc_threshold <= 0.5f;
+    const int last = (p->flags & RULE_SHAPE_LAST) != 0, likely = p->more.epsilon > 0.0f || p->more.eta > 0.0f;
+    r.shape = p->more.top_n_sigma > 0.0f || (likely && !last);
+    r.typical = typical_on(p) && !last;
+    if (last && (likely || typical_on(p))) r.late |= LATE_SHAPE;
+    if (p->more.xtc_probability > 0.0f && p->more.xtc_threshold <= 0.5f) r.late |= LATE_XTC;
 #endif
     r.row_mass = r.top_p && ((p->flags & RULE_TOP_P_JOINT) || !(r.top_k || r.min_p_first || r.shape || r.typical));
     r.filter_temperature = p->flags & RULE_FILTERS_FIRST && !linear ? 1.0f : p->temperature;
@@ -213,14 +219,7 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
 #if CUT_MORE
     if (c.low == floor && p->top_k < p->more.keep_least) c.tie_last = INT32_MAX; /* fewer than those that stay */
     c = cut_floor(c, floor, cut_from(-FLT_MAX));
-    if (r->typical) {
-        c = typical_cut(k, p, r, w, c);
-        if (c.capped && p->more.keep_least > 1) { /* of what is left below its upper end */
-            uint64_t over = CALL(k, count, cut_from(just_above(c.high)));
-            floor = keep_floor(k, p, w, (uint64_t)p->more.keep_least + over);
-            l->complete = 0;
-        }
-    }
+    if (r->typical) c = typical_cut(k, p, r, w, c, &floor, l);
     const cut before = c;
 #endif
     if (r->top_p) {
@@ -243,7 +242,8 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
     if (r->min_p_last) c = cut_raise(c, min_p_low(p, min_p_reach(p, r), c.capped ? c.high : w->best));
 #if CUT_MORE
     c = cut_floor(c, floor, before);
-    if (r->xtc) c = xtc_cut(k, p, r, w, c);
+    if (r->late & LATE_SHAPE) c = shape_last_cut(k, p, r, w, c, floor, l);
+    if (r->late & LATE_XTC) c = xtc_cut(k, p, r, w, c);
 #endif
     return c;
 }

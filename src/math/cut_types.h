@@ -17,10 +17,13 @@ enum { GUESS_TOKENS = 3072 };
 #endif
 enum { TOP_P_FIRST = 64 };    /* top-p tries the tokens of this many groups first */
 
+/* Filters behind all others: typical-p, epsilon and eta under RULE_SHAPE_LAST; XTC. */
+enum { LATE_SHAPE = 1, LATE_XTC = 2 };
+
 /* Which stages a row has. */
 typedef struct rules {
     int greedy, top_k, top_p, min_p_first, min_p_last;
-    int shape, typical, xtc; /* shape: top-n-sigma, epsilon, eta */
+    int shape, typical, late; /* shape: top-n-sigma, epsilon, eta; late: LATE_SHAPE | LATE_XTC */
     int row_mass; /* top-p's share is one of the whole row */
     float filter_temperature;
 } rules;

@@ -37,24 +37,33 @@ CUT_FN float sigma_low(work *k, float factor, float best) {
     return low > -FLT_MAX ? low : -FLT_MAX;
 }
 
+RAFFLE_FN float epsilon_low(const row_params *p, const rules *r, const weighing *w, double log) {
+    return probability_low(r, w, log, natural_log((double)p->more.epsilon));
+}
+
+/* min(eta, sqrt(eta) exp(-entropy)), as logarithms. */
+RAFFLE_FN float eta_low(const row_params *p, const rules *r, const weighing *w, double log, uint64_t surprise, uint64_t mass) {
+    double whole = natural_log((double)p->more.eta), entropy = log + (double)surprise / (double)mass;
+    double half = 0.5 * whole - entropy;
+    return probability_low(r, w, log, half < whole ? half : whole);
+}
+
 /* The largest of the bounds of top-n-sigma, epsilon and eta, each looking at the whole row. */
 CUT_FN float shape_low(work *k, const row_params *p, const rules *r, const weighing *w) {
     const row_filters *f = &p->more;
     float low = -FLT_MAX, next;
     if (f->top_n_sigma > 0.0f) low = sigma_low(k, f->top_n_sigma, w->best);
-    if (!(f->epsilon > 0.0f || f->eta > 0.0f)) return low;
+    if (!(f->epsilon > 0.0f || f->eta > 0.0f) || r->late & LATE_SHAPE) return low;
     uint64_t mass = 0, surprise = 0;
     if (f->eta > 0.0f) surprise = CALL(k, surprise, w, r->filter_temperature, cut_from(-FLT_MAX), &mass);
     else mass = CALL(k, weigh_kept, w, cut_from(-FLT_MAX));
     double log = log_level(w->best, &w->row, mass);
     if (f->epsilon > 0.0f) {
-        next = probability_low(r, w, log, natural_log((double)f->epsilon));
+        next = epsilon_low(p, r, w, log);
         low = next > low ? next : low;
     }
-    if (f->eta > 0.0f) { /* min(eta, sqrt(eta) exp(-entropy)), as logarithms */
-        double whole = natural_log((double)f->eta), entropy = log + (double)surprise / (double)mass;
-        double half = 0.5 * whole - entropy;
-        next = probability_low(r, w, log, half < whole ? half : whole);
+    if (f->eta > 0.0f) {
+        next = eta_low(p, r, w, log, surprise, mass);
         low = next > low ? next : low;
     }
     return low;
@@ -83,7 +92,8 @@ RAFFLE_FN cut typical_within(cut c, float center, float radius, float best) {
     return c;
 }
 
-CUT_FN cut typical_cut(work *k, const row_params *p, const rules *r, const weighing *w, cut c) {
+/* *floor, of keep_least, becomes that of what is left below the upper end; *l then is no longer there. */
+CUT_FN cut typical_cut(work *k, const row_params *p, const rules *r, const weighing *w, cut c, float *floor, listing *l) {
     if (w->scale.flat || w->row.kind == REF_STEP) return c; /* all that have tickets are as likely as each other */
     uint64_t mass = 0, surprise = CALL(k, surprise, w, r->filter_temperature, c, &mass);
     double mean = (double)surprise / (double)mass; /* nats below the best */
@@ -97,7 +107,35 @@ CUT_FN cut typical_cut(work *k, const row_params *p, const rules *r, const weigh
     cut within = typical_within(c, center, radius, w->best);
     within.low = CALL(k, least, within.low); /* both ends are logits that it keeps */
     if (within.capped) within.high = CALL(k, most, within.high);
+    if (within.capped && p->more.keep_least > 1) {
+        uint64_t over = CALL(k, count, cut_from(just_above(within.high)));
+        *floor = keep_floor(k, p, w, (uint64_t)p->more.keep_least + over);
+        l->complete = 0;
+    }
     return within;
+}
+
+/* ---- RAFFLE_SHAPE_LAST ------------------------------------------------------------------------------- */
+
+/* Raises a cut to a bound of epsilon or eta, but keeps its likeliest token, and keep_least of them. */
+RAFFLE_FN cut likely_cut(cut c, float low, float floor, float best) {
+    const float most = c.capped ? c.high : best;
+    return cut_floor(cut_raise(c, low < most ? low : most), floor, c);
+}
+
+/* typical-p, epsilon and eta in turn, each over what is left and its mass. */
+CUT_FN cut shape_last_cut(work *k, const row_params *p, const rules *r, const weighing *w, cut c, float floor, listing *l) {
+    uint64_t mass = 0;
+    if (typical_on(p)) c = typical_cut(k, p, r, w, c, &floor, l);
+    if (p->more.epsilon > 0.0f) {
+        mass = CALL(k, weigh_kept, w, c);
+        c = likely_cut(c, epsilon_low(p, r, w, log_level(w->best, &w->row, mass)), floor, w->best);
+    }
+    if (p->more.eta > 0.0f) {
+        const uint64_t surprise = CALL(k, surprise, w, r->filter_temperature, c, &mass);
+        c = likely_cut(c, eta_low(p, r, w, log_level(w->best, &w->row, mass), surprise, mass), floor, w->best);
+    }
+    return c;
 }
 
 /* ---- XTC --------------------------------------------------------------------------------------------- */

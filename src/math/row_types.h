@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* The flags and results of the public header that the stages know. src/cpu/explain.c asserts that they agree. */
-enum { RULE_TOP_P_JOINT = 1, RULE_FILTERS_FIRST = 2, RULE_MIN_P_LAST = 4, RULE_TOP_K_EXACT = 8 };
+enum { RULE_TOP_P_JOINT = 1, RULE_FILTERS_FIRST = 2, RULE_MIN_P_LAST = 4, RULE_TOP_K_EXACT = 8, RULE_SHAPE_LAST = 32 };
 enum { RULE_ROW_NAN = 1, RULE_ROW_INF = 2, RULE_ROW_EMPTY = 4 };
 enum { RULE_NO_TOKEN = -1 };
 

@@ -316,7 +316,7 @@ TEST(ranges) {
     refused(RAFFLE_E_ARGUMENT, -1, "rows");
     f.logits.rows = INT64_MIN;
     refused(RAFFLE_E_ARGUMENT, -1, "rows");
-    f.params.flags = 32;
+    f.params.flags = 64;
     refused(RAFFLE_E_ARGUMENT, -1, "flags");
     f.params.flags = 0x80000000u;
     refused(RAFFLE_E_ARGUMENT, -1, "flags");
@@ -342,7 +342,7 @@ TEST(ranges) {
     refused(RAFFLE_E_STRUCT, -1, "raffle_launch.reserved");
     f.result.reserved = 1;
     refused_by(SAMPLE, good(), RAFFLE_E_STRUCT, -1, "raffle_result.reserved");
-    f.params.flags = 31;
+    f.params.flags = 63;
     accepted("every known flag");
     f.logits.rows = 1, f.logits.row_stride = -5;
     accepted("any row stride");

@@ -85,7 +85,7 @@ TEST(fine) {
 }
 
 TEST(numbers) {
-    ROW_REFUSED(flags, 32);
+    ROW_REFUSED(flags, 64);
     ROW_REFUSED(repetition, -1.0f);
     ROW_REFUSED(repetition, NAN);
     ROW_REFUSED(repetition, INFINITY);

@@ -246,6 +246,13 @@ def test_filters():
     check(0.05 < bound < 0.06 and kept_by(path, "--eta-cutoff", 0.1) == {0, 1, 2, 3, 4}, f"--eta-cutoff: {bound}")
     check(kept_by(path, "--typical-p", 0.3) == {1, 2}, "--typical-p")
     check(kept_by(path, "--top-n-sigma", 1) == {0, 1, 2}, "--top-n-sigma")
+    both = ["--top-p", 0.8, "--epsilon-cutoff", 0.105]
+    check(kept_by(path, *both) == {0, 1, 2}, "epsilon looks at the row")
+    check(kept_by(path, *both, "--flags", "shape-last") == {0, 1, 2, 3}, "or at what top-p left")
+    made = Run("explain", path, *both, "--min-p", 0.01, "--flags", "min-p-last,shape-last", "--json").json()
+    names = [(s["name"], s["removed"]) for s in made["stages"]]
+    check(names == [("mask", 0), ("top-k", 0), ("top-p", 4), ("min-p", 0), ("shape", 0), ("xtc", 0), ("greedy", 0)],
+          "the stages in Hugging Face's order", str(names))
     xtc = ["--xtc-probability", 1, "--xtc-threshold", 0.12]
     check(kept_by(path, *xtc) == {2, 3, 4, 5, 6, 7}, "XTC leaves the last of the likely")
     check(kept_by(path, "--xtc-probability", 1) == kept_by(path, "--xtc-probability", 1, "--xtc-threshold", 0.1),

@@ -73,7 +73,7 @@ static inline void draft_pick_params(batch *b, int64_t requests, test_random *r)
         b->seed[i] = random_bits(r);
         b->position[i] = random_bits(r) >> random_below(r, 64);
     }
-    b->flags = plain ? 0 : pick_flags(r);
+    b->flags = plain ? 0 : pick_flags(r) | pick_later_flags(r);
 }
 
 static inline void draft_pick_masks(batch *b, test_random *r) {
@@ -158,6 +158,7 @@ static inline void draft_pick_extras(draft_batch *b, test_random *r, uint32_t wi
         said.token = token + prompt, said.count = &output;
         CHECK_STATUS(raffle_state_accept(&b->state, &said, NULL), RAFFLE_OK);
         b->target.extra[i] = pick_extra(r, &b->lists, wish, vocab, token, all, output);
+        b->target.extra[i].flags |= pick_later_extra(r, wish);
         b->draft.extra[i] = random_below(r, 2) ? b->target.extra[i] : pick_extra(r, &b->lists, wish, vocab, token, all, output);
         b->draft.extra[i].xtc_probability = 0;
     }

@@ -68,7 +68,7 @@ static inline void mixture_make(mixture *m, test_random *r, uint32_t wish, int64
     m->p = pool_make(rows, vocab);
     m->lists.count = 0;
     batch_alloc(b, rows, vocab, dtype, random_below(r, 2) ? random_below(r, 70) : 0, offset);
-    b->flags = pick_flags(r);
+    b->flags = pick_flags(r) | pick_later_flags(r);
     b->extra = calloc((size_t)rows, sizeof *b->extra);
     b->state = &m->p.state;
     for (int64_t i = 0; i < rows; ++i) {
@@ -84,7 +84,9 @@ static inline void mixture_make(mixture *m, test_random *r, uint32_t wish, int64
         b->seed[i] = random_bits(r);
         b->position[i] = random_bits(r) >> random_below(r, 64);
         pool_fill(&m->p, i, r, token, length, prompt);
-        if (random_below(r, 8)) b->extra[i] = pick_extra(r, &m->lists, wish, vocab, token, length, length - prompt);
+        if (!random_below(r, 8)) continue;
+        b->extra[i] = pick_extra(r, &m->lists, wish, vocab, token, length, length - prompt);
+        b->extra[i].flags |= pick_later_extra(r, wish);
     }
     if (random_below(r, 5) == 0) {
         batch_allow(b, r);

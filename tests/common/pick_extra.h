@@ -115,6 +115,14 @@ static inline raffle_extra pick_extra(test_random *r, arena *a, uint32_t wish, i
     return e;
 }
 
+/* Flags that are younger than tests/vectors, whose lines are made with pick_flags and pick_extra: of a batch, */
+static inline uint32_t pick_later_flags(test_random *r) { return random_below(r, 3) ? 0 : RAFFLE_SHAPE_LAST; }
+
+/* and of a row with the features of `wish`. */
+static inline uint32_t pick_later_extra(test_random *r, uint32_t wish) {
+    return wish & PICK_FLAGS && random_below(r, 2) ? RAFFLE_SHAPE_LAST : 0;
+}
+
 /* A history that repeats itself: few tokens, and pieces said again. Returns how many of it are the prompt. */
 static inline int64_t pick_history(test_random *r, int64_t vocab, int32_t *token, int64_t length) {
     int64_t few = random_below(r, 3) ? 1 + random_below(r, vocab < 30 ? vocab : 30) : vocab;

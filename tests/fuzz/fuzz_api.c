@@ -64,7 +64,7 @@ static void make_params(input *in, batch *b) {
     int64_t vocab = b->desc.vocab, rows = b->rows > 0 ? b->rows : 0, words = (vocab + 31) / 32;
     raffle_params *p = &b->params;
     *p = raffle_params_init();
-    p->flags = (uint32_t)take(in, 1) & 31;
+    p->flags = (uint32_t)take(in, 1) & 63;
     if (rarely(in)) p->flags = (uint32_t)take(in, 4);
     b->slots = rows;
     if (often(in)) {
@@ -138,7 +138,7 @@ static int must_fail(const batch *b, size_t needed) {
         if (row_must_fail(p, b->rows, row)) return 1;
     int64_t words = (b->desc.vocab + 31) / 32, parts = l->parts ? l->parts : 1;
     if (b->desc.input == RAFFLE_PROBS && p->temperature) return 1;
-    return b->rows < 0 || (b->desc.rows_max && b->rows > b->desc.rows_max) || b->logits.reserved || p->flags > 31 ||
+    return b->rows < 0 || (b->desc.rows_max && b->rows > b->desc.rows_max) || b->logits.reserved || p->flags > 63 ||
            p->slots < 0 || (!p->slot && p->slots && p->slots < b->rows) || p->allow_stride < 0 ||
            (p->allow_stride && p->allow_stride < words) ||
            (b->rows && (!b->logits.data || !p->seed || !p->position || !l->workspace || l->workspace_bytes < needed ||

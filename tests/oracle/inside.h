@@ -49,6 +49,8 @@ void oracle_edit(const oracle_case *g, float *x);       /* of a row whose masked
 cut oracle_cut_shape(const oracle_case *g, const float *x, float M, const weighed *w);
 cut oracle_cut_floor(const oracle_case *g, const entry *list, int64_t count, cut c, cut before);
 cut oracle_cut_typical(const oracle_case *g, const entry *list, int64_t count, float M, const weighed *w, cut before);
+/* typical-p, epsilon and eta where RAFFLE_SHAPE_LAST puts them; `before` if it does not. */
+cut oracle_cut_shape_last(const oracle_case *g, const entry *list, int64_t count, float M, const weighed *w, cut before);
 cut oracle_cut_xtc(const oracle_case *g, const entry *list, int64_t count, float M, const weighed *w, cut before);
 int oracle_has_more(const oracle_case *g);
 

@@ -91,7 +91,7 @@ cut oracle_cut_shape(const oracle_case *g, const float *x, float M, const weighe
     const raffle_extra *e = g->extra;
     cut c = no_cut;
     if (e->top_n_sigma > 0) c = oracle_tighter(c, sigma(g, x, M));
-    if (!(e->epsilon > 0 || e->eta > 0)) return c;
+    if (!(e->epsilon > 0 || e->eta > 0) || g->flags & RAFFLE_SHAPE_LAST) return c;
     int64_t count;
     uint64_t mass;
     entry *list = oracle_sorted(x, g->vocab, &count);
@@ -166,6 +166,32 @@ cut oracle_cut_typical(const oracle_case *g, const entry *list, int64_t count, f
     c = oracle_tighter(c, typical);
     c.capped = over;
     c.most = high;
+    return c;
+}
+
+/* One of epsilon and eta over what is left. */
+static cut probable_of(const oracle_case *g, const entry *list, int64_t count, float M, const weighed *w, cut before, int eta) {
+    const raffle_extra *e = g->extra;
+    uint64_t mass, sum = surprise(list, count, w, filter_temperature(g), M, before, &mass);
+    double log = oracle_log_mass(filter_temperature(g), M, mass), entropy = log + (double)sum / (double)mass;
+    double bound = oracle_log((double)(eta ? e->eta : e->epsilon));
+    if (eta && 0.5 * bound - entropy < bound) bound = 0.5 * bound - entropy;
+    cut made = probable(g, M, log, bound);
+    float likeliest = -INFINITY;
+    for (int64_t i = count; i-- > 0;)
+        if (oracle_passes(before, list[i].x, list[i].id)) likeliest = list[i].x;
+    if (made.least > likeliest) made.least = likeliest;
+    made = oracle_tighter(before, made);
+    made.capped = before.capped;
+    made.most = before.most;
+    return oracle_cut_floor(g, list, count, made, before);
+}
+
+cut oracle_cut_shape_last(const oracle_case *g, const entry *list, int64_t count, float M, const weighed *w, cut before) {
+    if (!(g->flags & RAFFLE_SHAPE_LAST)) return before;
+    cut c = oracle_cut_typical(g, list, count, M, w, before);
+    if (g->extra->epsilon > 0) c = probable_of(g, list, count, M, w, c, 0);
+    if (g->extra->eta > 0) c = probable_of(g, list, count, M, w, c, 1);
     return c;
 }
 

@@ -251,7 +251,8 @@ static cut cut_top_k(const oracle_case *g, const entry *list, int64_t count) {
 /* Whether a filter of raffle_extra comes before top-p. */
 static int shaped(const oracle_case *g) {
     const raffle_extra *e = g->extra;
-    return e && (e->top_n_sigma > 0 || e->epsilon > 0 || e->eta > 0 || (e->typical_p > 0 && e->typical_p < 1));
+    if (!e || e->top_n_sigma > 0 || g->flags & RAFFLE_SHAPE_LAST) return e && e->top_n_sigma > 0;
+    return e->epsilon > 0 || e->eta > 0 || (e->typical_p > 0 && e->typical_p < 1);
 }
 
 static cut cut_top_p(const oracle_case *g, const entry *list, int64_t count, const weighed *w, cut before) {
@@ -290,13 +291,14 @@ static cut cut_more(const oracle_case *g, const float *x, float M) {
     if (!last) c = oracle_tighter(c, min_p);
     c = oracle_tighter(c, cut_top_k(g, list, count));
     c = oracle_cut_floor(g, list, count, c, no_cut);
-    c = oracle_cut_typical(g, list, count, M, &w, c);
+    if (!(g->flags & RAFFLE_SHAPE_LAST)) c = oracle_cut_typical(g, list, count, M, &w, c);
     cut top_p = cut_top_p(g, list, count, &w, c), typical = c;
     c = oracle_tighter(c, top_p);
     if (last) c = oracle_tighter(c, cut_min_p(g, typical.capped ? typical.most : M));
     c.capped = typical.capped;
     c.most = typical.most;
     c = oracle_cut_floor(g, list, count, c, typical);
+    c = oracle_cut_shape_last(g, list, count, M, &w, c);
     c = oracle_cut_xtc(g, list, count, M, &w, c);
     oracle_weighed_free(w);
     free(list);

@@ -11,7 +11,8 @@ enum { VOCAB_MAX = 400, HISTORY = 60, HISTORY_ROOM = 260 };
 /* One row and its request. */
 typedef struct row {
     int64_t vocab;
-    float x[VOCAB_MAX], temperature, top_p;
+    float x[VOCAB_MAX], temperature, top_p, min_p;
+    int32_t top_k;
     raffle_extra extra;
     int32_t said[HISTORY_ROOM], length, prompt;
     uint64_t position;
@@ -65,7 +66,7 @@ static void ranked(const row *r, const right *a, int32_t *order) {
 
 static long double entropy_of(const row *r, const right *a) {
     long double sum = 0;
-    for (int64_t i = 0; i < r->vocab; ++i) sum -= a->p[i] * logl(a->p[i]);
+    for (int64_t i = 0; i < r->vocab; ++i) sum -= a->p[i] > 0 ? a->p[i] * logl(a->p[i]) : 0;
     return sum;
 }
 
@@ -97,6 +98,7 @@ static void library_ask(const row *r, raffle_isa isa, library *told) {
     tokens.token = r->said + r->prompt, tokens.count = &count[1];
     CHECK_STATUS(raffle_state_accept(&state, &tokens, NULL), RAFFLE_OK);
     params.temperature = &r->temperature, params.top_p = &r->top_p, params.seed = &seed, params.position = &r->position;
+    params.min_p = &r->min_p, params.top_k = &r->top_k;
     params.extra = &r->extra, params.extra_bytes = sizeof r->extra, params.state = &state;
     logits.data = r->x, logits.rows = 1;
     output.data = told->p, output.kept = bits;
@@ -159,8 +161,8 @@ static void cut_below(const row *r, right *a, long double bound, int32_t least) 
     ranked(r, a, order);
     for (int64_t i = 0; i < r->vocab; ++i) {
         const int floor = a->p[i] >= a->p[order[least - 1]];
-        if (!floor) decide(a, a->p[i] / bound - 1);
-        a->kept[i] = floor || a->p[i] >= bound;
+        if (!floor && a->p[i] > 0) decide(a, a->p[i] / bound - 1);
+        a->kept[i] = a->p[i] > 0 && (floor || a->p[i] >= bound);
     }
 }
 
@@ -195,13 +197,15 @@ static void cut_typical(const row *r, right *a, long double mass, int32_t least)
     const long double entropy = entropy_of(r, a);
     int32_t order[VOCAB_MAX];
     long double far[VOCAB_MAX], sum = 0, last = -1;
-    for (int32_t n = 0; n < r->vocab; ++n) {
-        int32_t at = n;
-        far[n] = fabsl(-logl(a->p[n]) - entropy);
-        for (; at > 0 && far[order[at - 1]] > far[n]; --at) order[at] = order[at - 1];
-        order[at] = n;
+    int32_t left = 0;
+    for (int32_t i = 0; i < r->vocab; ++i) {
+        if (!(a->p[i] > 0)) continue;
+        int32_t at = left++;
+        far[i] = fabsl(-logl(a->p[i]) - entropy);
+        for (; at > 0 && far[order[at - 1]] > far[i]; --at) order[at] = order[at - 1];
+        order[at] = i;
     }
-    for (int64_t n = 0; n < r->vocab; ++n) {
+    for (int32_t n = 0; n < left; ++n) {
         const int32_t id = order[n];
         const int tie = n && a->x[id] == a->x[order[n - 1]];
         a->kept[id] = tie ? a->kept[order[n - 1]] : sum < mass || n < least;
@@ -256,12 +260,74 @@ static void keep_least(row *r, test_random *random, right *a) {
     }
 }
 
+/* What is left, by itself: tokens that are out have no probability, the others share 1. */
+static void renormalise(const row *r, right *a) {
+    long double sum = 0;
+    for (int64_t i = 0; i < r->vocab; ++i) sum += a->p[i] = a->kept[i] ? a->p[i] : 0;
+    for (int64_t i = 0; i < r->vocab; ++i) a->p[i] /= sum;
+}
+
+/* top-k with its ties, then top-p, then min-p, of what is left each. */
+static void cut_common(row *r, test_random *random, right *a) {
+    int32_t order[VOCAB_MAX];
+    ranked(r, a, order);
+    if (random_below(random, 2)) {
+        r->top_k = 2 + (int32_t)random_below(random, r->vocab - 2);
+        for (int64_t i = 0; i < r->vocab; ++i) a->kept[i] = a->p[i] >= a->p[order[r->top_k - 1]];
+        renormalise(r, a);
+    }
+    if (random_below(random, 2)) {
+        long double above = 0;
+        r->top_p = (float)(0.3 + 0.69 * random_unit(random));
+        for (int32_t n = 0; n < r->vocab && a->p[order[n]] > 0; ++n) {
+            const int tie = n && a->x[order[n]] == a->x[order[n - 1]];
+            a->kept[order[n]] = tie ? a->kept[order[n - 1]] : above < (long double)r->top_p;
+            if (!tie) decide(a, above - (long double)r->top_p);
+            above += a->p[order[n]];
+        }
+        renormalise(r, a);
+    }
+    if (random_below(random, 2)) {
+        r->min_p = (float)exp(-1 - 6 * random_unit(random));
+        for (int64_t i = 0; i < r->vocab; ++i) {
+            decide(a, a->p[i] / a->p[order[0]] - (long double)r->min_p);
+            a->kept[i] = a->p[i] >= (long double)r->min_p * a->p[order[0]];
+        }
+        renormalise(r, a);
+    }
+}
+
+/* Hugging Face's chain (generation/utils.py, _get_logits_processor): temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff,
+ * eta_cutoff; each sees -inf where one before it has cut, and takes the softmax anew. */
+static void hugging_face(row *r, test_random *random, right *a) {
+    const int32_t least = r->extra.keep_least = random_below(random, 3) ? 1 : 2 + (int32_t)random_below(random, 5);
+    r->extra.flags = RAFFLE_MIN_P_LAST | RAFFLE_SHAPE_LAST;
+    if (least == 1) cut_common(r, random, a);
+    if (random_below(random, 3)) {
+        r->extra.typical_p = (float)(0.1 + 0.85 * random_unit(random));
+        cut_typical(r, a, (long double)r->extra.typical_p, least);
+        renormalise(r, a);
+    }
+    if (random_below(random, 2)) {
+        r->extra.epsilon = (float)exp(-1.5 - 5 * random_unit(random));
+        cut_below(r, a, (long double)r->extra.epsilon, least);
+        renormalise(r, a);
+    }
+    if (random_below(random, 2)) {
+        r->extra.eta = (float)exp(-0.5 - 5 * random_unit(random));
+        const long double e = (long double)r->extra.eta, other = sqrtl(e) * expl(-entropy_of(r, a));
+        cut_below(r, a, e < other ? e : other, least);
+        renormalise(r, a);
+    }
+}
+
 TEST(epsilon) { filter_rows("epsilon", 1, test_amount(200), epsilon); }
 TEST(eta) { filter_rows("eta", 2, test_amount(200), eta); }
 TEST(top_n_sigma) { filter_rows("top-n-sigma", 3, test_amount(200), sigma); }
 TEST(typical_p) { filter_rows("typical-p", 4, test_amount(200), typical); }
 TEST(xtc) { filter_rows("XTC", 5, test_amount(200), xtc); }
 TEST(min_tokens_to_keep) { filter_rows("min_tokens_to_keep", 6, test_amount(200), keep_least); }
+TEST(hugging_face) { filter_rows("Hugging Face's chain", 8, test_amount(1000), hugging_face); }
 
 /* Its chance, over positions. */
 TEST(xtc_chance) {
@@ -497,6 +563,7 @@ int main(void) {
     RUN(xtc);
     RUN(xtc_chance);
     RUN(min_tokens_to_keep);
+    RUN(hugging_face);
     RUN(logit_bias);
     RUN(banned_ids);
     RUN(allowed_ids);

@@ -96,7 +96,8 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
                  of a row cost one weighing.
     slot:        [rows]: parameters are arrays of slots, and row r uses entry slot[r].
     allow:       which tokens may be drawn: bool [rows, vocab], or 32-bit integers with a bit per token (pack_mask).
-    flags:       raffle.TOP_P_JOINT | raffle.FILTERS_FIRST | raffle.MIN_P_LAST | raffle.TOP_K_EXACT | raffle.EMPTY_IS_ZERO
+    flags:       raffle.TOP_P_JOINT | raffle.FILTERS_FIRST | raffle.MIN_P_LAST | raffle.TOP_K_EXACT | raffle.EMPTY_IS_ZERO |
+                 raffle.SHAPE_LAST
     out:         int32 [rows] to write to, or (tokens, row_flags).
     return_flags: also return the row flags: raffle.ROW_NAN | ROW_INF | ROW_EMPTY | ROW_ARGUMENT | ROW_STATE.
     logprobs:    also return a raffle.Report: log-probabilities of the token and of this many of the likeliest (-1: of all
