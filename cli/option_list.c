@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const flag_names[FLAG_NAMES] = {"joint",         "filters-first", "min-p-last",        "top-k-exact",
-                                            "empty-is-zero", "shape-last",    "repetition-output", "count-prompt"};
+const char *const flag_names[FLAG_NAMES] = {"joint",      "filters-first",     "min-p-last",   "top-k-exact",     "empty-is-zero",
+                                            "shape-last", "repetition-output", "count-prompt", "bad-words-output"};
 uint32_t flag_bit(int place) { return place < CALL_FLAGS ? 1u << place : RAFFLE_REPETITION_OUTPUT << (place - CALL_FLAGS); }
 
 static const command_def commands[] = {
@@ -152,7 +152,8 @@ void help_command(const char *name) {
         if (!(def->commands & command->bit)) continue;
         if (i == OPTIONS)
             printf("\nWhat else a request asks for. A LIST may be @FILE. --flags then also takes\n"
-                   "repetition-output and count-prompt: penalties count only the output, or the prompt too.\n\n");
+                   "repetition-output and count-prompt: penalties count only the output, or the prompt too;\n"
+                   "and bad-words-output: bad words look at the output alone, as vLLM's do.\n\n");
         snprintf(left, sizeof left, "--%s %s", def->name, def->value ? def->value : "");
         printf("  %-*s %s\n", i < OPTIONS ? 20 : 26, left, def->help);
     }

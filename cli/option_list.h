@@ -62,7 +62,7 @@ const option_def *option_def_of(const char *name, size_t length, command_bit com
 int option_of_request(const option_def *def);
 
 /* --flags, in order, and the bit of each. */
-enum { FLAG_NAMES = 8, CALL_FLAGS = 6 }; /* the first are those of a call, the others a request's */
+enum { FLAG_NAMES = 9, CALL_FLAGS = 6 }; /* the first are those of a call, the others a request's */
 extern const char *const flag_names[FLAG_NAMES];
 uint32_t flag_bit(int place);
 

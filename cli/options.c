@@ -217,7 +217,7 @@ static const char *logits_option(const options *o) {
     for (int i = 0; i < o->given_count; ++i) {
         const char *const name = o->given[i].name;
         if (o->given[i].request || place_of(name, strlen(name), others, 3) >= 0) return name;
-        if (strcmp(name, "flags") == 0 && o->request.extra.flags) return "flags repetition-output or count-prompt";
+        if (strcmp(name, "flags") == 0 && o->request.extra.flags) return "flags repetition-output, count-prompt or bad-words-output";
     }
     return NULL;
 }
@@ -270,6 +270,7 @@ exit_code options_parse(options *o, int argc, char **argv) {
     int only_files = 0;
     *o = made;
     raffle_request_start(&o->request, RAFFLE_DIALECT_VLLM, NULL);
+    o->request.extra.flags = 0; /* --flags says what differs */
     for (int i = 2; i < argc; ++i) {
         if (!only_files && strcmp(argv[i], "--") == 0) {
             only_files = 1;

@@ -420,6 +420,7 @@ typedef struct raffle_extra {
 
 #define RAFFLE_REPETITION_OUTPUT 256u /* repetition counts tokens of the output only (SGLang) */
 #define RAFFLE_COUNT_PROMPT 512u      /* frequency and presence count the prompt too (llama.cpp) */
+#define RAFFLE_BAD_WORDS_OUTPUT 1024u /* bad words look at the output only: none reaches back into the prompt (vLLM) */
 
 /* Sorts ids, and their values (or NULL) along, for a raffle_extra; of an id that is there twice the last stays.
  * Returns how many are left; 0 if ids is NULL. */
@@ -540,7 +541,8 @@ typedef struct raffle_request {
     raffle_extra extra;
 } raffle_request;
 
-/* The defaults of a dialect: everything off, or for llama.cpp its default chain. Requests are made by this alone. */
+/* The defaults of a dialect: everything off, or for llama.cpp its default chain; flags where the engine differs from raffle (vLLM's bad
+ * words). Requests are made by this alone. */
 RAFFLE_API raffle_status raffle_request_start(raffle_request *request, raffle_dialect dialect, raffle_error *error);
 /* Sets a value by the name that the dialect has for it: "repetition_penalty", "repeat_penalty", "top_n_sigma" ... An
  * unknown name or a value out of range is RAFFLE_E_ARGUMENT; one that asks for what raffle does not do (beam search,

@@ -13,7 +13,8 @@
 
 /* Flags that are a row's own. */
 enum { EXTRA_FLAGS = RAFFLE_TOP_P_JOINT | RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT |
-                     RAFFLE_EMPTY_IS_ZERO | RAFFLE_SHAPE_LAST | RAFFLE_REPETITION_OUTPUT | RAFFLE_COUNT_PROMPT };
+                     RAFFLE_EMPTY_IS_ZERO | RAFFLE_SHAPE_LAST | RAFFLE_REPETITION_OUTPUT | RAFFLE_COUNT_PROMPT |
+                     RAFFLE_BAD_WORDS_OUTPUT };
 
 /* FLOAT(field, least, most, words): 0, or in this range, but never NaN. */
 #define EXTRA_FLOATS(FLOAT)                                                                                            \

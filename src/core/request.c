@@ -68,6 +68,7 @@ raffle_status raffle_request_start(raffle_request *request, raffle_dialect diale
     request->temperature = 1.0f;
     request->top_p = 1.0f;
     request->logprobs = -1;
+    if (dialect == RAFFLE_DIALECT_VLLM) request->extra.flags = RAFFLE_BAD_WORDS_OUTPUT; /* v1/sample/ops/bad_words.py */
     if (dialect != RAFFLE_DIALECT_LLAMA_CPP) return RAFFLE_OK;
     request->temperature = 0.8f; /* its default chain: filters before temperature, penalties over the last 64 tokens */
     request->top_k = 40;

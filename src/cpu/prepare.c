@@ -167,10 +167,11 @@ static void ban(const editor *d, const int32_t *ids, int32_t count) {
     for (int32_t i = 0; i < count; ++i) *at(d, ids[i]) = MINUS_INF;
 }
 
-/* The last token of each sequence whose other tokens end the history. */
+/* The last token of each sequence whose other tokens end the history, or the output. */
 static void ban_words(const editor *d, const raffle_extra *e, const said *h) {
+    const int32_t first = e->flags & RAFFLE_BAD_WORDS_OUTPUT ? h->prompt : 0;
     for (int32_t i = 0; i < e->bad_words_count; ++i)
-        if (e->bad_words[i] < 0 && word_ready(e->bad_words, i, h->token, h->length)) *at(d, e->bad_words[i - 1]) = MINUS_INF;
+        if (e->bad_words[i] < 0 && word_ready(e->bad_words, i, h->token + first, h->length - first)) *at(d, e->bad_words[i - 1]) = MINUS_INF;
 }
 
 /* Whatever followed the last n - 1 tokens when they were said before. */

@@ -27,7 +27,9 @@ static raffle_request with(raffle_dialect dialect, const char *name, double valu
 
 TEST(defaults) {
     raffle_request r = start(RAFFLE_DIALECT_VLLM);
-    CHECK(r.temperature == 1 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0 && r.logprobs == -1 && r.extra.flags == 0, "vLLM");
+    CHECK(r.temperature == 1 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0 && r.logprobs == -1, "vLLM");
+    CHECK_EQ(r.extra.flags, RAFFLE_BAD_WORDS_OUTPUT);
+    CHECK_EQ(start(RAFFLE_DIALECT_OPENAI).extra.flags, 0);
     r = start(RAFFLE_DIALECT_LLAMA_CPP);
     CHECK(r.temperature == 0.8f && r.top_k == 40 && r.top_p == 0.95f && r.min_p == 0.05f && r.extra.penalty_window == 64, "llama.cpp");
     CHECK(r.extra.flags == (RAFFLE_FILTERS_FIRST | RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT | RAFFLE_COUNT_PROMPT), "llama.cpp's chain");

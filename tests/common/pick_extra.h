@@ -120,7 +120,8 @@ static inline uint32_t pick_later_flags(test_random *r) { return random_below(r,
 
 /* and of a row with the features of `wish`. */
 static inline uint32_t pick_later_extra(test_random *r, uint32_t wish) {
-    return wish & PICK_FLAGS && random_below(r, 2) ? RAFFLE_SHAPE_LAST : 0;
+    static const uint32_t some[] = {0, RAFFLE_SHAPE_LAST, RAFFLE_BAD_WORDS_OUTPUT, RAFFLE_SHAPE_LAST | RAFFLE_BAD_WORDS_OUTPUT};
+    return wish & (PICK_FLAGS | PICK_WORDS) ? some[random_below(r, 4)] : 0;
 }
 
 /* A history that repeats itself: few tokens, and pieces said again. Returns how many of it are the prompt. */

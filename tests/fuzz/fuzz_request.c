@@ -183,7 +183,7 @@ static void make_extra(input *in, int64_t vocab, raffle_extra *e) {
     if (wish & 2048) e->typical_p = a_share(in);
     if (wish & 4096) e->xtc_probability = a_share(in), e->xtc_threshold = a_share(in);
     if (wish & 8192) e->keep_least = a_whole(in);
-    if (wish & 16384) e->flags = (uint32_t)take(in, 2) & (rarely(in) ? 0xffffu : 0x33fu);
+    if (wish & 16384) e->flags = (uint32_t)take(in, 2) & (rarely(in) ? 0xffffu : 0x73fu);
     if (wish & 32768) make_lists(in, vocab, e);
 }
 
@@ -208,7 +208,7 @@ static int within(float x, float low, float high) { return x >= low && x <= high
 
 static int good_extra(const raffle_extra *e, int64_t vocab, int has_state) {
     const int repeats = e->repetition != 0 && e->repetition != 1;
-    if (e->flags & ~0x33fu) return 0;
+    if (e->flags & ~0x73fu) return 0;
     if (!(e->repetition == 0 || (e->repetition > 0 && e->repetition <= 1e9f))) return 0;
     if (!within(e->frequency, -1e9f, 1e9f) || !within(e->presence, -1e9f, 1e9f) || !within(e->dry_multiplier, 0, 1e9f))
         return 0;

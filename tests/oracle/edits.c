@@ -28,7 +28,8 @@ void oracle_ban(const oracle_case *g, uint8_t *banned) {
         if (g->history_length - g->prompt_length < e->min_tokens) banned[e->stop[i]] = 1;
     for (int64_t first = 0, i = 0; i < e->bad_words_count; ++i) {
         if (e->bad_words[i] != -1) continue;
-        if (ends_with(g, e->bad_words + first, i - first - 1)) banned[e->bad_words[i - 1]] = 1;
+        int64_t before = i - first - 1, said = g->history_length - (e->flags & RAFFLE_BAD_WORDS_OUTPUT ? g->prompt_length : 0);
+        if (before <= said && ends_with(g, e->bad_words + first, before)) banned[e->bad_words[i - 1]] = 1;
         first = i + 1;
     }
     int64_t n = e->no_repeat_ngram;

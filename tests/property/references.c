@@ -448,13 +448,14 @@ static void no_repeat_ngram(row *r, test_random *random, right *a) {
     }
 }
 
-/* Hugging Face: a single token is always banned, the last of a sequence after the others. */
-static void bad_words(row *r, test_random *random, right *a) {
+/* Hugging Face: a single token is always banned, the last of a sequence after the others. vLLM (v1/sample/ops/bad_words.py) compares with
+ * the output alone, and has no use for a sequence that is longer. */
+static void cut_words(row *r, test_random *random, right *a, int32_t from) {
     static int32_t words[64];
     int32_t used = 0;
     for (int64_t word = 1 + random_below(random, 5); word > 0; --word) {
         const int32_t length = 1 + (int32_t)random_below(random, 4), at = used;
-        int same = length - 1 <= r->length;
+        int same = length - 1 <= r->length - from;
         for (int32_t i = 0; i < length; ++i) {
             const int copied = r->length >= length && random_below(random, 6); /* mostly what the history ends with */
             words[used++] = copied ? r->said[r->length - length + 1 + (i < length - 1 ? i : -1)]
@@ -466,6 +467,14 @@ static void bad_words(row *r, test_random *random, right *a) {
     }
     r->extra.bad_words = words;
     r->extra.bad_words_count = used;
+}
+static void bad_words(row *r, test_random *random, right *a) { cut_words(r, random, a, 0); }
+
+/* Often the output is shorter than a word. */
+static void bad_words_output(row *r, test_random *random, right *a) {
+    if (random_below(random, 2) && r->length > 3) r->prompt = r->length - (int32_t)random_below(random, 4);
+    r->extra.flags = RAFFLE_BAD_WORDS_OUTPUT;
+    cut_words(r, random, a, r->prompt);
 }
 
 /* The penalty as its author wrote it (text-generation-webui, pull request 5677), but for lengths above 64, which count as 64. */
@@ -552,6 +561,7 @@ TEST(presence_penalty) { edit_rows("presence", 27, presence); }
 TEST(frequency_and_presence) { edit_rows("frequency and presence", 28, both_counted); }
 TEST(no_repeat_ngram) { edit_rows("no-repeat-ngram", 29, no_repeat_ngram); }
 TEST(bad_words) { edit_rows("bad words", 30, bad_words); }
+TEST(bad_words_of_the_output) { edit_rows("bad words of the output", 33, bad_words_output); }
 TEST(dry) { edit_rows("DRY", 31, dry); }
 TEST(dry_of_long_repetitions) { edit_rows("DRY, long", 32, dry_long); }
 
@@ -574,6 +584,7 @@ int main(void) {
     RUN(frequency_and_presence);
     RUN(no_repeat_ngram);
     RUN(bad_words);
+    RUN(bad_words_of_the_output);
     RUN(dry);
     RUN(dry_of_long_repetitions);
     return test_report("references");

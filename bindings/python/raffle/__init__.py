@@ -28,6 +28,7 @@ EMPTY_IS_ZERO = 16  #: a row without any token gives 0, not -1
 SHAPE_LAST = 32  #: typical_p, epsilon_cutoff, eta_cutoff after top-p, each of what is left; with MIN_P_LAST: Hugging Face's order
 REPETITION_OUTPUT = 256  #: repetition_penalty counts tokens of the output only
 COUNT_PROMPT = 512  #: frequency_penalty and presence_penalty count the prompt too
+BAD_WORDS_OUTPUT = 1024  #: bad_words_token_ids look at the output only
 
 # Row flags.
 ROW_NAN = 1  #: had NaN logits; they count as -inf
@@ -54,5 +55,5 @@ _os.register_at_fork(after_in_child=_reseed)  # or parent and child would draw a
 
 __all__ = ["sample", "prepare", "Sampler", "verify", "Verified", "softmax", "mask", "kept", "kept_list", "explain", "pack_mask",
            "cuda_available", "Candidate", "Explanation", "More", "Report", "TOP_P_JOINT", "FILTERS_FIRST", "MIN_P_LAST", "TOP_K_EXACT",
-           "EMPTY_IS_ZERO", "SHAPE_LAST", "REPETITION_OUTPUT", "COUNT_PROMPT", "ROW_NAN", "ROW_INF", "ROW_EMPTY", "ROW_ARGUMENT",
-           "ROW_STATE", "ROW_DRAFT", "NO_TOKEN"]
+           "EMPTY_IS_ZERO", "SHAPE_LAST", "REPETITION_OUTPUT", "COUNT_PROMPT", "BAD_WORDS_OUTPUT", "ROW_NAN", "ROW_INF", "ROW_EMPTY",
+           "ROW_ARGUMENT", "ROW_STATE", "ROW_DRAFT", "NO_TOKEN"]

@@ -62,7 +62,7 @@ HISTORY = ("prompt_token_ids", "output_token_ids")
 _DEPTHS = {"logit_bias": 1, "allowed_token_ids": 1, "banned_token_ids": 1, "stop_token_ids": 1, "dry_sequence_breaker_ids": 1,
            "bad_words_token_ids": 2, "prompt_token_ids": 1, "output_token_ids": 1}  # of a value for one row; numbers: 0
 _HISTORY_MAX = 1 << 20  # RAFFLE_HISTORY_MAX
-REQUEST_FLAGS = 256 | 512  # those that only a request can have
+REQUEST_FLAGS = 256 | 512 | 1024  # those that only a request can have
 DIALECTS = {"vllm": 0, "openai": 1, "llama.cpp": 2}
 
 

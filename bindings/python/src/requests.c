@@ -170,9 +170,16 @@ static void draft_of(const requests_object *q, int64_t slot, draft *d) {
     for (int i = 0; i < KEEPS; ++i) Py_XINCREF(d->keep[i] = q->keep[slot * KEEPS + i]);
 }
 
+/* Whether a record asks for anything. vLLM's dialect has a flag for its bad words, also where there are none. */
+static int extra_asks(const raffle_extra *extra) {
+    static const raffle_extra nothing;
+    raffle_extra own = *extra;
+    if (!own.bad_words_count) own.flags &= ~RAFFLE_BAD_WORDS_OUTPUT;
+    return memcmp(&own, &nothing, sizeof nothing) != 0;
+}
+
 static void draft_commit(requests_object *q, int64_t slot, const draft *d) {
     const raffle_request *r = &d->request;
-    static const raffle_extra nothing;
     ((float *)q->array[PARAM_TEMPERATURE])[slot] = r->temperature;
     ((float *)q->array[PARAM_TOP_P])[slot] = r->top_p;
     ((float *)q->array[PARAM_MIN_P])[slot] = r->min_p;
@@ -180,7 +187,7 @@ static void draft_commit(requests_object *q, int64_t slot, const draft *d) {
     ((uint64_t *)q->array[PARAM_SEED])[slot] = r->seed;
     ((uint64_t *)q->array[PARAM_POSITION])[slot] = d->position;
     q->extra[slot] = r->extra;
-    if (memcmp(&r->extra, &nothing, sizeof nothing)) q->has_extra = 1;
+    if (extra_asks(&r->extra)) q->has_extra = 1;
     for (int i = 0; i < KEEPS; ++i) {
         PyObject *before = q->keep[slot * KEEPS + i];
         Py_XINCREF(q->keep[slot * KEEPS + i] = d->keep[i]);
@@ -226,14 +233,14 @@ static PyObject *requests_set(PyObject *self, PyObject *arguments) {
     memset(&d, 0, sizeof d);
     raffle_status wrong = raffle_request_start(&d.request, (raffle_dialect)(dialect == -1 ? RAFFLE_DIALECT_VLLM : dialect), &error);
     if (wrong) return core_raise(wrong, &error);
+    if (dialect == -1) d.request.extra.flags = 0;
     if (!fresh) draft_of(q, slot < 0 ? 0 : slot, &d);
     int status = words_set(&d, words, dialect);
     if (!status && (wrong = raffle_request_check(&d.request, q->state.vocab ? q->state.vocab : RAFFLE_VOCAB_MAX, &error))) {
         core_raise(wrong, &error);
         status = -1;
     }
-    static const raffle_extra nothing;
-    if (!status && q->there.captured && memcmp(&d.request.extra, &nothing, sizeof nothing)) {
+    if (!status && q->there.captured && extra_asks(&d.request.extra)) {
         PyErr_SetString(PyExc_RuntimeError, "a graph was captured when no request asked for more than parameters, and would ignore "
                                             "this one: make the sampler with history_max, or capture later");
         status = -1;

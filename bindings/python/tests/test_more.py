@@ -21,14 +21,15 @@ def texts():
     return ([rng.integers(0, 12, n).tolist() for n in (0, 5, 9, 40, 3, 17)], [rng.integers(0, 9, n).tolist() for n in (4, 0, 8, 50, 1, 6)])
 
 
-def banned(x, prompt, output, w):
+def banned(x, prompt, output, w, flags):
     history, out = prompt + output, set(w.get("banned_token_ids", ()))
+    looked_at = output if flags & raffle.BAD_WORDS_OUTPUT else history
     if w.get("allowed_token_ids"):
         out |= set(range(len(x))) - set(w["allowed_token_ids"])
     if len(output) < w.get("min_tokens", 0):
         out |= set(w["stop_token_ids"])
     for word in w.get("bad_words_token_ids", ()):
-        if len(word) == 1 or history[-(len(word) - 1):] == word[:-1]:
+        if len(word) == 1 or looked_at[-(len(word) - 1):] == word[:-1]:
             out.add(word[-1])
     n = w.get("no_repeat_ngram_size", 0)
     for i in range(len(history) - n + 1 if n else 0):
@@ -53,7 +54,7 @@ def dry(history, w):
 def edited(row, prompt, output, w, flags=0):
     """The row after its edits, a token at a time."""
     x = row.astype(F32).copy()
-    out = banned(x, prompt, output, w)
+    out = banned(x, prompt, output, w, flags)
     window = w.get("repeat_last_n", 0)
     first = len(prompt) + len(output) - window if window else 0
     inside, said = prompt[max(first, 0):], output[max(first - len(prompt), 0):]
@@ -92,7 +93,7 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize("flags", [0, raffle.REPETITION_OUTPUT | raffle.COUNT_PROMPT | raffle.TOP_P_JOINT])
+@pytest.mark.parametrize("flags", [0, raffle.REPETITION_OUTPUT | raffle.COUNT_PROMPT | raffle.BAD_WORDS_OUTPUT | raffle.TOP_P_JOINT])
 @pytest.mark.parametrize("w", EDITS, ids=lambda w: "+".join(w))
 def test_edits_are_those_of_the_page(logits, texts, w, flags):
     """Bits of the law and the tokens: those of rows that were edited by hand."""

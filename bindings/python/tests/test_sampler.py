@@ -256,6 +256,20 @@ def test_reports_of_a_sampler(logits):
         assert getattr(told, name).tobytes() == getattr(same, name).tobytes(), name
 
 
+def test_bad_words_of_the_output():
+    """vLLM's do not reach back into the prompt; others do."""
+    row, word = np.zeros((1, VOCAB), np.float32), dict(temperature=0, bad_words_token_ids=[[3, 4, 5]])
+    row[0, 5] = 1
+    sampler = raffle.Sampler(3, vocab=VOCAB, history_max=32)
+    for words, token in ((word, 0), (dict(word, flags=raffle.BAD_WORDS_OUTPUT), 5), (dict(word, dialect="vllm"), 5)):
+        slot = sampler.add(**words)
+        sampler.set_prompt(slot, [3])
+        sampler.accept(slot, [4])
+        assert sampler.sample(row, [slot]).tolist() == [token]
+        sampler.accept(slot, [3, 4])
+        assert sampler.sample(row, [slot]).tolist() == [0]
+
+
 def test_dialects(logits):
     sampler = raffle.Sampler(4, vocab=VOCAB, history_max=32)
     llama = sampler.add(dialect="llama.cpp", seed=5, temp=0.6, repeat_penalty=1.2, repeat_last_n=8)
