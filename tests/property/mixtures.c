@@ -98,6 +98,12 @@ TEST(large_vocab) {
     test_random r = {104};
     for (int i = 0; i < test_amount(24); ++i) check(&r, some_wishes(&r), 30000 + random_below(&r, 120000), 4);
 }
+/* Rows of many groups, some with one filter of raffle_extra and nothing else: without it, an estimate would do for them. */
+TEST(large_alone) {
+    static const uint32_t filters[] = {PICK_SIGMA, PICK_EPSILON, PICK_ETA, PICK_TYPICAL, PICK_XTC};
+    test_random r = {105};
+    for (int i = 0; i < test_amount(50); ++i) check(&r, filters[i % 5], 16400 + random_below(&r, 2000), 8);
+}
 TEST(enough) {
     CHECK(rows_checked >= test_amount(20000), "only %ld rows were checked", rows_checked);
     CHECK(mixtures_checked >= test_amount(200), "only %ld mixtures were checked", mixtures_checked);
@@ -108,6 +114,7 @@ int main(void) {
     RUN(small_vocab);
     RUN(middle_vocab);
     RUN(large_vocab);
+    RUN(large_alone);
     RUN(enough);
     printf("%ld rows, %ld mixtures\n", rows_checked, mixtures_checked);
     return test_report("mixtures");
