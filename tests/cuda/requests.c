@@ -101,7 +101,7 @@ static void gpu_close(runner_gpu *r, const char *how) {
 }
 
 /* Results of a call: tokens, flags, and what a report tells. */
-enum { TOP = 7, GIVEN = 3, LIST = 40, KEPT_ROOM = 40000 };
+enum { TOP = 7, GIVEN = 3, LIST = 40, KEPT_ROOM = 8 * (262144 / 32 + 1) }; /* 8 rows of the largest vocabulary */
 typedef struct results {
     outputs o;
     uint32_t kept[KEPT_ROOM]; /* of all rows */

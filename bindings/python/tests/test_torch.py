@@ -286,12 +286,13 @@ def test_compile_draws_anew():
 def test_requests_and_reports():
     """Penalties, bans and reports of tensors are those of numpy, and come back as tensors."""
     logits = torch.randn(3, 200, generator=torch.Generator().manual_seed(1))
-    words = dict(seed=1, logprobs=2, output_token_ids=torch.tensor([[1, 2], [3, 3], [4, 5]]),
+    words = dict(seed=1, logprobs=2, kept=9, output_token_ids=torch.tensor([[1, 2], [3, 3], [4, 5]]),
                  repetition_penalty=torch.tensor([1.1, 1.5, 1.9]), banned_token_ids=[7], logprobs_mode="processed_logprobs")
     token, told = raffle.sample(logits, logprob_token_ids=torch.tensor([3, 2**40]), **words)
     same, wanted = raffle.sample(logits.numpy(), logprob_token_ids=[3, 2**40], **words)
     assert token.tolist() == same.tolist()
-    for name, array in zip(told._fields[:-1], told):
+    for name in set(told._fields) - {"all_logprobs", "kept"}:
+        array = getattr(told, name)
         assert isinstance(array, torch.Tensor) and array.numpy().tobytes() == getattr(wanted, name).tobytes(), name
     with pytest.raises(TypeError, match="logprob_token_ids has dtype torch.float32"):
         raffle.sample(logits, seed=1, logprob_token_ids=torch.tensor([1.5]))
