@@ -63,21 +63,27 @@ static void run_explain(const batch *b, runner r) {
     }
 }
 
+static void check_made(mixture *m, test_random *r) {
+    const int dtype = m->b.dtype;
+    const int64_t vocab = m->b.vocab;
+    for (int i = 0; i < ISA_COUNT; ++i) {
+        if (!raffle_isa_available(every_isa[i])) continue;
+        runner own = runner_make_for(dtype, vocab, every_isa[i], RAFFLE_PLAN_EXTRA, HISTORY_MAX);
+        run_all(&m->b, own, raffle_isa_name(every_isa[i]), 1 + (int32_t)random_below(r, 3));
+        run_shuffled(&m->b, own, raffle_isa_name(every_isa[i]), r);
+        run_explain(&m->b, own);
+        runner_free(own);
+    }
+    rows_checked += m->b.rows;
+    ++mixtures_checked;
+    mixture_free(m);
+}
+
 static void check(test_random *r, uint32_t wish, int64_t vocab, int64_t rows) {
     static mixture m;
     int dtype = (int)random_below(r, 3);
     mixture_make(&m, r, wish, vocab, rows, dtype, random_below(r, 64));
-    for (int i = 0; i < ISA_COUNT; ++i) {
-        if (!raffle_isa_available(every_isa[i])) continue;
-        runner own = runner_make_for(dtype, vocab, every_isa[i], RAFFLE_PLAN_EXTRA, HISTORY_MAX);
-        run_all(&m.b, own, raffle_isa_name(every_isa[i]), 1 + (int32_t)random_below(r, 3));
-        run_shuffled(&m.b, own, raffle_isa_name(every_isa[i]), r);
-        run_explain(&m.b, own);
-        runner_free(own);
-    }
-    rows_checked += rows;
-    ++mixtures_checked;
-    mixture_free(&m);
+    check_made(&m, r);
 }
 
 /* Each feature alone, in many rows, then mixtures. */
@@ -104,6 +110,27 @@ TEST(large_alone) {
     test_random r = {105};
     for (int i = 0; i < test_amount(50); ++i) check(&r, filters[i % 5], 16400 + random_below(&r, 2000), 8);
 }
+/* typical-p with keep_least between min-p or top-k, which leave a list, and top-p: it writes another list over that one. */
+TEST(typical_between) {
+    test_random r = {106};
+    for (int i = 0; i < test_amount(20); ++i) {
+        static mixture m;
+        mixture_make(&m, &r, 0, 300 + random_below(&r, 3000), 8, RAFFLE_F32, 0);
+        m.b.flags &= ~(uint32_t)RAFFLE_SHAPE_LAST;
+        for (int64_t row = 0; row < m.b.rows; ++row) {
+            float *x = (float *)(void *)(m.b.data + row * m.b.stride * 4); /* a bell: hundreds of tokens matter */
+            for (int64_t id = 0; id < m.b.vocab; ++id) x[id] = (float)((random_unit(&r) + random_unit(&r) + random_unit(&r) - 1.5) * 4.0);
+            m.b.temperature[row] = 1.0f;
+            m.b.min_p[row] = row % 2 ? (float)(random_unit(&r) * 0.05) : 0.0f;
+            m.b.top_k[row] = row % 2 ? 0 : 100 + (int32_t)random_below(&r, m.b.vocab - 100);
+            m.b.top_p[row] = (float)random_unit(&r);
+            m.b.extra[row].typical_p = (float)(random_unit(&r) * 0.5 + 0.01);
+            m.b.extra[row].keep_least = 2 + (int32_t)random_below(&r, 20);
+        }
+        batch_ask_oracle(&m.b);
+        check_made(&m, &r);
+    }
+}
 TEST(enough) {
     CHECK(rows_checked >= test_amount(20000), "only %ld rows were checked", rows_checked);
     CHECK(mixtures_checked >= test_amount(200), "only %ld mixtures were checked", mixtures_checked);
@@ -115,6 +142,7 @@ int main(void) {
     RUN(middle_vocab);
     RUN(large_vocab);
     RUN(large_alone);
+    RUN(typical_between);
     RUN(enough);
     printf("%ld rows, %ld mixtures\n", rows_checked, mixtures_checked);
     return test_report("mixtures");
