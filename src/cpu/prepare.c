@@ -171,7 +171,8 @@ static void ban(const editor *d, const int32_t *ids, int32_t count) {
 static void ban_words(const editor *d, const raffle_extra *e, const said *h) {
     const int32_t first = e->flags & RAFFLE_BAD_WORDS_OUTPUT ? h->prompt : 0;
     for (int32_t i = 0; i < e->bad_words_count; ++i)
-        if (e->bad_words[i] < 0 && word_ready(e->bad_words, i, h->token + first, h->length - first)) *at(d, e->bad_words[i - 1]) = MINUS_INF;
+        if (e->bad_words[i] < 0 && word_ready(e->bad_words, i, h->token + first, h->length - first))
+            *at(d, e->bad_words[i - 1]) = MINUS_INF;
 }
 
 /* Whatever followed the last n - 1 tokens when they were said before. */

@@ -226,7 +226,8 @@ static __device__ __noinline__ void matches_note(const row_request *q, int pass,
     const int32_t first = e.flags & RAFFLE_BAD_WORDS_OUTPUT ? h.prompt : 0;
 #pragma unroll 1
     for (int32_t i = threadIdx.x; i < e.bad_words_count; i += BLOCK_THREADS)
-        if (e.bad_words[i] < 0 && i && word_ready(e.bad_words, i, h.token + first, h.length - first)) to.note(pass, e.bad_words[i - 1], TALLY_BANNED);
+        if (e.bad_words[i] < 0 && i && word_ready(e.bad_words, i, h.token + first, h.length - first))
+            to.note(pass, e.bad_words[i - 1], TALLY_BANNED);
     const int32_t n = e.no_repeat_ngram;
 #pragma unroll 1
     for (int32_t i = threadIdx.x; n > 0 && i <= h.length - n; i += BLOCK_THREADS)

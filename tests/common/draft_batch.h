@@ -212,7 +212,8 @@ static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int
         b->accept_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
         b->draw_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
     }
-    for (int64_t i = 0; i < 2 * REQUESTS_MAX; ++i) b->recover_bits[i] = random_below(r, 4) ? random_bits(r) : 0 - (uint64_t)random_below(r, 2);
+    for (int64_t i = 0; i < 2 * REQUESTS_MAX; ++i)
+        b->recover_bits[i] = random_below(r, 4) ? random_bits(r) : 0 - (uint64_t)random_below(r, 2);
     for (int64_t request = 0; request < b->requests; ++request)
         for (int64_t i = b->first[request]; i < b->first[request + 1]; ++i) {
             int64_t before = i - b->first[request];

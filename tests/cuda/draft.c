@@ -267,7 +267,8 @@ TEST(any_number_of_rows) {
     for (int s = 0; s < 5; ++s) {
         enum { EACH = 2 };
         const int64_t rows = shape[s][0], vocab = shape[s][1], stride = shape[s][2];
-        const size_t bytes = (size_t)(rows * vocab) * 2, kept_bytes = (size_t)(rows * EACH * stride) * 2, token_bytes = (size_t)rows * EACH * 4;
+        const size_t bytes = (size_t)(rows * vocab) * 2, kept_bytes = (size_t)(rows * EACH * stride) * 2;
+        const size_t token_bytes = (size_t)rows * EACH * 4;
         uint16_t *data = host_alloc(bytes), *kept = host_alloc(kept_bytes), *wanted = host_alloc(kept_bytes);
         int32_t *token = host_alloc(token_bytes), *drawn = host_alloc((size_t)rows * 4);
         uint64_t *seed = host_alloc((size_t)rows * 8);
