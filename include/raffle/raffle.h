@@ -358,8 +358,9 @@ typedef struct raffle_drafted {
 
 /* Draws the next draft of every request, and keeps it. `logits` has one row per request; params.draft_step is n, 1 .. each, for the n-th
  * draft. It is raffle_sample, and then token and row of each request are copied to their entries: the draft model may write
- * its next rows over these. A row that draws no token keeps RAFFLE_NO_TOKEN, which ends the request's drafts there. result.advance must be
- * NULL: position stays what raffle_verify will be given. When all drafts are drawn, pass them on with draft_step 0 again:
+ * its next rows over these. A row that draws no token keeps RAFFLE_NO_TOKEN, which ends the request's drafts there (with
+ * RAFFLE_EMPTY_IS_ZERO it keeps 0). result.advance must be NULL: position stays what raffle_verify will be given.
+ * When all drafts are drawn, pass them on with draft_step 0 again:
  *
  *     for (params.draft_step = 1; params.draft_step <= each; ++params.draft_step) {
  *         ... the draft model writes `logits`, one row for each request, behind the tokens of `result` ...
