@@ -337,7 +337,7 @@ def test_arrays_of_a_report_have_room():
     def sample(rows, *arrays):
         numbers = np.zeros(rows, F32), np.zeros(rows, np.int32), np.zeros(rows, F32)
         _core.sample(np.zeros((rows, VOCAB), F32), (None, None, None, None, 1, 0), None, None, None, None, np.zeros(rows, np.int32), None,
-                     None, 0, -1, 0, 1, None, (0, *numbers, *arrays, *[None] * (9 - len(arrays))), 0)
+                     None, 0, -1, 0, 1, None, (0, *numbers, *arrays, *[None] * (9 - len(arrays))), 0, 0)
 
     memory = np.full(2 * VOCAB, 7, F32)
     none, five = memory[:0].reshape(2, 0), np.zeros((2, 5), np.int32)
