@@ -5,8 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "common/test.h"
-#include "raffle/raffle.h"
+#include "common/refusal.h"
 
 enum { REQUESTS = 3, EACH = 4, STEP = 2, VOCAB = 300 };
 
@@ -60,10 +59,7 @@ static void fixture_reset(void) {
 
 static void refused_call(int status, int got, const raffle_error *error, int64_t row, const char *field) {
     CHECK(got == status, "%s: status %d, wanted %d", field, got, status);
-    CHECK_EQ(error->status, status);
-    CHECK_EQ(error->row, row);
-    CHECK(memchr(error->text, 0, sizeof error->text) && strlen(error->text) < sizeof error->text - 1, "\"%s\" was cut", error->text);
-    CHECK(strstr(error->text, field), "\"%s\" does not name %s", error->text, field);
+    error_tells(error, status, row, field);
     CHECK(!memcmp(f.token, outputs_before, sizeof outputs_before), "%s: outputs were written", field);
     fixture_reset();
 }

@@ -4,8 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/test.h"
-#include "raffle/raffle.h"
+#include "common/refusal.h"
 
 enum { ROWS = 3, VOCAB = 300, WORDS = (VOCAB + 31) / 32, TOP = 4 };
 static const int32_t TOKEN_BEFORE = 0x5a5a5a5a;
@@ -74,14 +73,6 @@ static int untouched(const raffle_explanation *before, const raffle_candidate *t
     for (int i = 0; i < ROWS; ++i)
         if (f.token[i] != TOKEN_BEFORE || f.row_flags[i] != FLAGS_BEFORE) return 0;
     return !memcmp(before, &f.explanation, sizeof f.explanation) && !memcmp(top_before, f.top, sizeof f.top);
-}
-
-static void error_tells(const raffle_error *error, int status, int64_t row, const char *field) {
-    CHECK_EQ(error->size, sizeof *error);
-    CHECK_EQ(error->status, status);
-    CHECK_EQ(error->row, row);
-    CHECK(memchr(error->text, 0, sizeof error->text), "no closing zero");
-    CHECK(strstr(error->text, field), "\"%s\" does not name %s", error->text, field);
 }
 
 /* A call as public pointers: a NULL here is a NULL there. */

@@ -3,8 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/test.h"
-#include "raffle/raffle.h"
+#include "common/refusal.h"
 
 enum { ROWS = 3, VOCAB = 300, WORDS = (VOCAB + 31) / 32, ROOM = 7 };
 
@@ -58,7 +57,7 @@ static void refused_with(const raffle_output *output, int status, int64_t row, c
     for (int i = 0; i < 2; ++i) {
         raffle_error error = raffle_error_init();
         CHECK_STATUS(functions[i](plan, &f.logits, &f.params, output, &f.launch, &error), status);
-        CHECK(error.status == status && error.row == row && strstr(error.text, field), "\"%s\" does not name %s", error.text, field);
+        error_tells(&error, status, row, field);
         CHECK_STATUS(functions[i](plan, &f.logits, &f.params, output, &f.launch, NULL), status);
     }
     CHECK(!memcmp(&before, &f, sizeof f), "something was written (%s)", field);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "../common/batch.h"
+#include "../common/refusal.h"
 
 enum { ROWS = 3, VOCAB = 70, HISTORY = 20 };
 
@@ -52,8 +53,7 @@ static void refused(raffle_status status, int64_t row, const char *field) {
     outputs_poison(&before);
     f.report.chosen = f.report.chosen ? f.report.chosen : f.number;
     CHECK_STATUS(call(&error), status);
-    CHECK(error.row == row && strstr(error.text, field), "row %lld, wanted %lld: \"%s\" should name %s", (long long)error.row,
-          (long long)row, error.text, field);
+    error_tells(&error, status, row, field);
     CHECK(!memcmp(before.token, f.out.token, sizeof before.token) && ((unsigned char *)f.number)[0] == GUARD, "%s: written", field);
     good();
 }

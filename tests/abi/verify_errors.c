@@ -5,8 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "common/test.h"
-#include "raffle/raffle.h"
+#include "common/refusal.h"
 
 enum { REQUESTS = 3, DRAFTS = 5, ROWS = REQUESTS + DRAFTS, VOCAB = 300, WORDS = (VOCAB + 31) / 32 };
 
@@ -84,10 +83,7 @@ static int call(raffle_error *error) {
 
 static void refused_call(int status, int got, const raffle_error *error, int64_t row, const char *field) {
     CHECK(got == status, "%s: status %d, wanted %d", field, got, status);
-    CHECK_EQ(error->status, status);
-    CHECK_EQ(error->row, row);
-    CHECK(memchr(error->text, 0, sizeof error->text) && strlen(error->text) < sizeof error->text - 1, "\"%s\" was cut", error->text);
-    CHECK(strstr(error->text, field), "\"%s\" does not name %s", error->text, field);
+    error_tells(error, status, row, field);
     CHECK(!memcmp(f.token, outputs_before, sizeof outputs_before), "%s: outputs were written", field);
     fixture_reset();
 }
