@@ -177,25 +177,23 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
     return status ? status : raffle_check_launch(plan, made, rows, error);
 }
 
-/* Completes a stride of the struct `of`: 0 is its `least`, anything else must reach it and leave offsets inside 64 bits. */
-static raffle_status check_stride(int64_t *stride, int64_t least, int64_t rows, const char *of, const char *name, raffle_error *error) {
+/* Completes a stride: 0 is its `least`, anything else must reach it and leave offsets inside 64 bits. */
+static raffle_status check_stride(int64_t *stride, int64_t least, int64_t rows, const char *name, raffle_error *error) {
     if (!*stride) *stride = least;
     if (*stride < least && *stride > -least)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.%s is %lld: a row has %lld", of, name, (long long)*stride, (long long)least);
-    if (!stride_fits(rows, *stride))
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.%s is %lld: too large for %lld rows", of, name, (long long)*stride,
-                           (long long)rows);
-    return RAFFLE_OK;
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: a row has %lld", name, (long long)*stride, (long long)least);
+    return raffle_check_stride(rows, *stride, name, error);
 }
 
-raffle_status raffle_check_kept(int64_t *kept_stride, const int32_t *list, int64_t *list_stride, int64_t rows, int64_t vocab,
-                                const char *of, raffle_error *error) {
-    if (list && *list_stride < 1)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.kept_list_stride is %lld: must be 1 or more", of, (long long)*list_stride);
-    if (*kept_stride < 0)
-        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s.kept_stride is %lld: must be 0 or more", of, (long long)*kept_stride);
-    raffle_status status = check_stride(kept_stride, (vocab + 31) / 32, rows, of, "kept_stride", error);
-    return status || !list ? status : check_stride(list_stride, 1, rows, of, "kept_list_stride", error);
+raffle_status raffle_check_kept(int64_t *stride, const char *name, int64_t rows, int64_t vocab, raffle_error *error) {
+    if (*stride < 0) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: must be 0 or more", name, (long long)*stride);
+    return check_stride(stride, (vocab + 31) / 32, rows, name, error);
+}
+
+raffle_status raffle_check_kept_list(const int32_t *list, int64_t *stride, const char *name, int64_t rows, raffle_error *error) {
+    if (!list) return RAFFLE_OK;
+    if (*stride < 1) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "%s is %lld: must be 1 or more", name, (long long)*stride);
+    return check_stride(stride, 1, rows, name, error);
 }
 
 raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *given, output_form form, call *made,
@@ -210,8 +208,9 @@ raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *
     if (o->flags & ~known) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.flags has unknown bits: 0x%x", o->flags);
     if (o->dtype < RAFFLE_F32 || o->dtype > RAFFLE_BF16)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.dtype is %d: not a raffle_dtype", o->dtype);
-    status = check_stride(&o->row_stride, vocab, rows, "output", "row_stride", error);
-    if (!status) status = raffle_check_kept(&o->kept_stride, o->kept_list, &o->kept_list_stride, rows, vocab, "output", error);
+    status = check_stride(&o->row_stride, vocab, rows, "output.row_stride", error);
+    if (!status) status = raffle_check_kept_list(o->kept_list, &o->kept_list_stride, "output.kept_list_stride", rows, error);
+    if (!status) status = raffle_check_kept(&o->kept_stride, "output.kept_stride", rows, vocab, error);
     if (status) return status;
     if (rows && !o->data && !o->row_flags && !o->kept && !o->kept_list && !o->kept_count)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "output.data is NULL, and nothing else is asked for");
@@ -259,7 +258,7 @@ raffle_status raffle_check_drafted(const raffle_plan *plan, const raffle_drafted
                            (long long)d->each);
     if (made->result.advance)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "result.advance is set: drafts leave positions where they are");
-    status = check_stride(&d->row_stride, vocab, all, "drafted", "row_stride", error);
+    status = check_stride(&d->row_stride, vocab, all, "drafted.row_stride", error);
     if (status || !rows) return status;
     if (!d->token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "drafted.token is NULL");
     if (plan->desc.backend == RAFFLE_CUDA && (uintptr_t)d->logits % (uintptr_t)bytes)

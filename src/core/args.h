@@ -22,9 +22,9 @@ raffle_status raffle_check_call(const raffle_plan *plan, const raffle_logits *lo
 raffle_status raffle_check_output(const raffle_plan *plan, const raffle_output *given, output_form form, call *made,
                                   raffle_error *error);
 
-/* Where the kept sets of a struct go; completes the strides. `of` is what the caller calls the struct. */
-raffle_status raffle_check_kept(int64_t *kept_stride, const int32_t *list, int64_t *list_stride, int64_t rows, int64_t vocab,
-                                const char *of, raffle_error *error);
+/* The strides of kept sets and their lists, which they complete. `name` is what the caller calls the stride. */
+raffle_status raffle_check_kept(int64_t *stride, const char *name, int64_t rows, int64_t vocab, raffle_error *error);
+raffle_status raffle_check_kept_list(const int32_t *list, int64_t *stride, const char *name, int64_t rows, raffle_error *error);
 
 /* What raffle_draft keeps, and where. */
 raffle_status raffle_check_drafted(const raffle_plan *plan, const raffle_drafted *given, call *made, raffle_error *error);

@@ -111,7 +111,8 @@ static raffle_status check_report(const raffle_report *given, raffle_report *rep
     if (!report->all_stride) report->all_stride = vocab;
     status = raffle_check_stride(rows, report->all_stride, "report.all_stride", error);
     if (!status)
-        status = raffle_check_kept(&report->kept_stride, report->kept_list, &report->kept_list_stride, rows, vocab, "report", error);
+        status = raffle_check_kept_list(report->kept_list, &report->kept_list_stride, "report.kept_list_stride", rows, error);
+    if (!status) status = raffle_check_kept(&report->kept_stride, "report.kept_stride", rows, vocab, error);
     return status;
 }
 

@@ -95,8 +95,7 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
     row_state *const state = k->state;
     vm numbers = v_every();
     float first = MINUS_INF;
-    state->c = scale.c;
-    state->c_low = scale.c_low;
+    state->scale = scale;
     for (int64_t g = 0; g < whole && first == MINUS_INF; ++g) first = v_peak(group_top(&row, g, &numbers, kind));
     if (!ref_is_near(scale, first)) return k->loops->scan_weigh(k, scale, nan);
     estimator e = estimator_make(scale, first);

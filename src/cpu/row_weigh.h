@@ -170,8 +170,8 @@ RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t en
 
 /* By which scale a row is weighed beside `first` in one reading; flat: by none. */
 RAFFLE_FN scale scale_too(const cpu_row *row, scale first) {
-    const scale none = {0.0f, 0.0f, 0.0f, 1, 0}, too = row->weigh_at > 0.0f ? scale_make(row->weigh_at) : none;
-    return scale_same(too, first) ? none : too;
+    const scale too = row->weigh_at > 0.0f ? scale_make(row->weigh_at) : scale_none;
+    return scale_same(too, first) ? scale_none : too;
 }
 
 /* The weights of groups first .. end-1 by the other scale of a row that is weighed by two. Their maxima

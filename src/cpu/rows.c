@@ -290,13 +290,13 @@ typedef struct sketched {
  * The list that is still in the scratch: if it has an upper end, mass[] holds the tickets above, so for a cut between
  * its ends every group is weighed already but for its listed tokens.
  * Or the weights of the whole row, which the first reading left in low[] and size[]; or only an estimate of their sum.
- * Each was weighed with the scale c, c_low.
+ * Each was weighed by `scale`.
  * Or the tickets above one value in mass[], for the list that is made next and ends there (row_flat.h). */
 typedef struct row_state {
     listing list; /* not complete: there is none */
     int weighed;  /* whether low[] and size[] hold weights */
     int settled;  /* whether the list is where top-p's threshold is */
-    float c, c_low;
+    struct scale scale;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
     int fine;      /* whether part[] holds the largest logits of parts */
     int within;    /* whether mass[] holds the tickets of the list's tokens, too */
@@ -313,16 +313,15 @@ enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the max
 
 static void state_clear(row_state *state) { state->list.complete = state->weighed = state->told = state->settled = state->estimated = 0; }
 
+static const scale scale_none = {0.0f, 0.0f, 0.0f, 1, 0}; /* flat: nothing is weighed */
+
 static int scale_same(scale a, scale b) { return a.c == b.c && a.c_low == b.c_low && a.flat == b.flat; }
 
-static int state_fits(const row_state *state, const weighing *w) {
-    return state->c == w->scale.c && state->c_low == w->scale.c_low && !w->scale.flat;
-}
+static int state_fits(const row_state *state, const weighing *w) { return scale_same(state->scale, w->scale) && !w->scale.flat; }
 
 static void weighed_keep(row_state *state, scale s) {
     state->weighed = 1;
-    state->c = s.c;
-    state->c_low = s.c_low;
+    state->scale = s;
 }
 
 static int weighed_with(const row_state *state, const weighing *w) { return state->weighed && state_fits(state, w); }
@@ -330,8 +329,7 @@ static int weighed_with(const row_state *state, const weighing *w) { return stat
 static void last_keep(row_state *state, const listing *l, const weighing *w, int within) {
     state->list = *l;
     state->within = within;
-    state->c = w->scale.c;
-    state->c_low = w->scale.c_low;
+    state->scale = w->scale;
 }
 
 static int last_covers(const row_state *state, const weighing *w, cut c) {
@@ -403,10 +401,9 @@ static int row_is_softmax(const row_params *p) {
 
 /* At which scale a row is weighed while it is first read; flat: it is not. */
 static scale scale_first(const cpu_row *row) {
-    scale none = {0.0f, 0.0f, 0.0f, 1, 0};
     float temperature;
     if (weighs_all(&row->params, &temperature)) return scale_make(temperature);
-    return row->weigh_at > 0.0f ? scale_make(row->weigh_at) : none;
+    return row->weigh_at > 0.0f ? scale_make(row->weigh_at) : scale_none;
 }
 
 /* Whether an estimate of the row's mass probably does: top-p alone, with enough groups that it lists those with the largest tokens,

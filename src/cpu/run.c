@@ -140,7 +140,7 @@ void raffle_workspace(const raffle_plan *plan, void *memory, cpu_scratch *scratc
 }
 
 /* What raffle_draft keeps of a row: its token, and the row as it came. */
-static void row_keep(const raffle_plan *plan, const call *call, int64_t row, const cpu_row *raw) {
+static void draft_keep(const raffle_plan *plan, const call *call, int64_t row, const cpu_row *raw) {
     const raffle_drafted *d = &call->drafted;
     const int64_t bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2, to = row * d->each + call->params.draft_step - 1;
     d->token[to] = call->result.token[row];
@@ -188,7 +188,7 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
         call->result.token[i] = zero ? 0 : told.token;
         if (call->result.row_flags) call->result.row_flags[i] = told.row_flags;
         if (call->result.advance) call->result.advance[slot]++;
-        if (call->drafted.each) row_keep(plan, call, i, raw);
+        if (call->drafted.each) draft_keep(plan, call, i, raw);
         if (call->result.report) raffle_row_report(plan, &call->report, i, raw, row, dtype, &told, &scratch);
     }
     fpenv_leave(caller);
