@@ -121,15 +121,17 @@ def test_trees():
     (dict(draft_probs=rows(4).astype(np.float64)), TypeError, "draft_probs has dtype float64"),
     (dict(draft_params=dict(temperature=1)), ValueError, "give both"),
     (dict(draft_logits=rows(4), draft_params=dict(warmth=1)), TypeError, "no such draft parameter: warmth"),
-    (dict(first=[0, 1, 9]), ValueError, ""),
-    (dict(first=[0, 3, 2]), ValueError, ""),
+    (dict(first=[0, 1, 4]), ValueError, r"logits have shape \(2, 3, \d+\): must be"),
+    (dict(first=[0, 1, 9], logits=rows(6), drafts=np.zeros(4, np.int32)), ValueError, r"first\[2\] is 9"),
+    (dict(first=[0, 3, 2], logits=rows(6), drafts=np.zeros(4, np.int32)), ValueError, r"first\[2\] is 2"),
     (dict(rate=2.0, method="synthetic"), ValueError, "rate"),
     (dict(seed=[1]), ValueError, "seed has 1 entries"),
 ])
 def test_errors(words, error, sentence):
-    drafts = words.pop("drafts", np.zeros((2, 2), np.int32))
+    words = dict(words)
+    logits, drafts = words.pop("logits", rows(2, 3)), words.pop("drafts", np.zeros((2, 2), np.int32))
     with pytest.raises(error, match=sentence):
-        raffle.verify(rows(2, 3), drafts, **words)
+        raffle.verify(logits, drafts, **words)
 
 
 def test_a_draft_whose_own_row_is_empty():
