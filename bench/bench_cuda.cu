@@ -16,6 +16,8 @@ struct route {
     unsigned asks = 0;     /* what the requests ask for besides, of the below */
     int top = -1; /* 0 and more: reports the token's log-probability and those of so many others, of the row as it came */
     unsigned flags = 0; /* of raffle_params */
+    bool probs = false; /* rows are probabilities: the softmax of the others at temperature 0.8 */
+    int share = 1;      /* results that are drawn from each row, by row_index */
 };
 enum { NOTHING = 1, MASK = 2, BIAS = 4, PENALTIES = 8 }; /* NOTHING: a raffle_extra that asks for nothing */
 
@@ -42,7 +44,18 @@ static const route routes[] = {
     {"request: penalties", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, PENALTIES},
     {"request: all", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, MASK | BIAS | PENALTIES},
     {"request: all, logprobs", 0.8f, 0.9f, 0.0f, 50, false, 1.6, 12, 1.6, MASK | BIAS | PENALTIES, 5},
+    {"probs: no filter", 0.8f, 1.0f, 0.0f, 0, false, 1.6, 5, 1.3, 0, -1, 0, true},
+    {"probs: top-k 50 top-p 0.9", 0.8f, 0.9f, 0.0f, 50, false, 1.3, 6, 1.3, 0, -1, 0, true},
+    {"probs: top-p 0.9", 0.8f, 0.9f, 0.0f, 0, false, 1.8, 6, 1.8, 0, -1, 0, true},
+    {"probs: top-p 0.9 flat", 0.8f, 0.9f, 0.0f, 0, true, 4.0, 10, 4.0, 0, -1, 0, true},
+    {"probs: min-p 0.05", 0.8f, 1.0f, 0.05f, 0, false, 1.3, 6, 1.3, 0, -1, 0, true},
+    {"8 of a row: no filter", 0.8f, 1.0f, 0.0f, 0, false, 1.6, 5, 1.3, 0, -1, 0, false, 8},
+    {"8 of a row: top-k 50 top-p 0.9", 0.8f, 0.9f, 0.0f, 50, false, 1.3, 6, 1.3, 0, -1, 0, false, 8},
+    {"8 of a row: probs", 0.8f, 1.0f, 0.0f, 0, false, 1.6, 5, 1.3, 0, -1, 0, true, 8},
 };
+
+/* Rows that `count` results of a route are drawn from. */
+static int64_t rows_of(const route &r, int64_t count) { return (count + r.share - 1) / r.share; }
 
 /* What the requests of a batch ask for, on the GPU: lists, histories and masks of their own for each row. */
 struct asked {
@@ -116,6 +129,7 @@ struct asked {
 /* One route and shape, microseconds a call. `inputs` lie behind each other in `logits`. */
 static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, char *logits, int inputs, cudaStream_t stream) {
     raffle_plan_desc desc = desc_of(dtype, vocab, rows);
+    if (r.probs) desc.input = RAFFLE_PROBS;
     if (r.top >= 0) desc.flags |= RAFFLE_PLAN_REPORT;
     if (r.asks) desc.flags |= RAFFLE_PLAN_EXTRA, desc.history_max = asked::HISTORY;
     planned p(desc, stream);
@@ -126,7 +140,7 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
     float *top_p = to_device(std::vector<float>(rows, r.top_p)), *min_p = to_device(std::vector<float>(rows, r.min_p));
     int32_t *top_k = to_device(std::vector<int32_t>(rows, r.top_k));
     uint64_t *seeds = to_device(seed), *positions = to_device(position);
-    params.temperature = temperature;
+    if (!r.probs) params.temperature = temperature;
     params.top_p = top_p;
     params.min_p = min_p;
     params.top_k = top_k;
@@ -144,10 +158,14 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
         CHECK(cudaMalloc(&report.top, rows * (r.top + 1) * sizeof(float)));
         result.report = &report;
     }
+    std::vector<int32_t> from(rows);
+    for (int64_t i = 0; i < rows; ++i) from[i] = (int32_t)(i / r.share);
+    int32_t *const row_index = to_device(from);
     const double us = time_captured(stream, std::max(inputs, 20), [&](int i) {
         raffle_logits input = raffle_logits_init();
-        input.data = logits + (i % inputs) * (size_t)(rows * vocab * bytes_of(dtype));
+        input.data = logits + (i % inputs) * (size_t)(rows_of(r, rows) * vocab * bytes_of(dtype));
         input.rows = rows;
+        if (r.share > 1) input.row_index = row_index, input.data_rows = rows_of(r, rows);
         must(raffle_sample(p.plan, &input, &params, &result, &p.launch, &p.error), p.error);
     });
     std::vector<int32_t> token(rows);
@@ -155,7 +173,7 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
     for (int32_t t : token)
         if (t < 0 || t >= vocab) fprintf(stderr, "%s: token %d out of range\n", r.name, t), exit(1);
     for (void *q : {(void *)temperature, (void *)top_p, (void *)min_p, (void *)top_k, (void *)seeds, (void *)positions, (void *)result.token,
-                    (void *)report.chosen, (void *)report.top_token, (void *)report.top})
+                    (void *)report.chosen, (void *)report.top_token, (void *)report.top, (void *)row_index})
         CHECK(cudaFree(q));
     return us;
 }
@@ -185,28 +203,31 @@ int main(int argc, char **argv) {
     if (csv) fprintf(csv, "dtype,vocab,rows,route,floor_us,cold_us,warm_us,target_us,launches\n");
     printf("%s, copy bandwidth %.2f TB/s; us per call of one launch, cold L2 (warm L2 in brackets); * misses its target\n",
            device.name, bandwidth * 1e-12);
-    char *logits[2];
+    char *logits[2], *probs[2];
     for (int flat = 0; flat < 2; ++flat) CHECK(cudaMalloc(&logits[flat], largest + spread));
+    for (int flat = 0; flat < 2; ++flat) CHECK(cudaMalloc(&probs[flat], largest + spread));
     int missed = 0, figures = 0;
     for (int dtype : dtypes)
         for (int64_t vocab : vocabs) {
             const size_t bytes = bytes_of(dtype);
             const int64_t filled = (int64_t)((largest + spread) / bytes / vocab);
             for (int flat = 0; flat < 2; ++flat) rows_fill(logits[flat], dtype, filled, vocab, flat);
-            printf("\n%s, vocab %lld\n%-20s", dtype == RAFFLE_F32 ? "f32" : "bf16", (long long)vocab, "rows");
+            for (int flat = 0; flat < 2; ++flat) rows_softmax(logits[flat], dtype, probs[flat], dtype, filled, vocab, stream);
+            printf("\n%s, vocab %lld\n%-31s", dtype == RAFFLE_F32 ? "f32" : "bf16", (long long)vocab, "rows");
             for (int64_t rows : all_rows) printf("%17lld", (long long)rows);
-            printf("\n%-20s", "floor");
+            printf("\n%-31s", "floor");
             for (int64_t rows : all_rows) printf("%17.2f", rows * vocab * bytes / bandwidth * 1e6);
             for (const route &r : routes) {
                 if (!strstr(r.name, only)) continue;
-                printf("\n%-20s", r.name);
+                printf("\n%-31s", r.name);
                 for (int64_t rows : all_rows) {
-                    const size_t input = rows * vocab * bytes;
+                    const size_t input = rows_of(r, rows) * vocab * bytes;
+                    char *const data = (r.probs ? probs : logits)[r.flat];
                     const int inputs = (int)std::max<size_t>(1, std::min<size_t>({1024, spread / input + 1, (largest + spread) / input}));
                     double floor = input / bandwidth * 1e6;
                     double target = (dtype == RAFFLE_F32 ? r.factor_f32 : r.factor) * floor + r.offset;
-                    double cold = measure(r, dtype, rows, vocab, logits[r.flat], inputs, stream);
-                    double warm = measure(r, dtype, rows, vocab, logits[r.flat], 1, stream);
+                    double cold = measure(r, dtype, rows, vocab, data, inputs, stream);
+                    double warm = measure(r, dtype, rows, vocab, data, 1, stream);
                     printf("%8.2f (%5.1f)%s", cold, warm, cold > target ? "*" : " ");
                     missed += cold > target;
                     figures += 1;

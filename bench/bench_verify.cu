@@ -13,19 +13,21 @@ struct way {
     int method;
     float temperature, top_p;
     int top_k;
-    bool logits;           /* of the drafts */
+    int draft;             /* what is known of the drafts beside their tokens, of the below */
     float noise;           /* draft rows: target rows and this much of a uniform number */
     double factor, offset; /* target: factor x floor + offset us; 0: none */
 };
+enum { TOKENS, LOGITS, PROBS }; /* PROBS: f32, the softmax of the logits */
 static const way ways[] = {
-    {"greedy", RAFFLE_REJECTION, 0.0f, 1.0f, 0, false, 0.0f, 1.15, 3},
-    {"greedy, rejected", RAFFLE_REJECTION, 0.0f, 1.0f, 0, false, 20.0f, 1.15, 3},
-    {"rejection, draft logits", RAFFLE_REJECTION, 0.8f, 1.0f, 0, true, 1.0f, 1.6, 8},
-    {"rejection, rejected", RAFFLE_REJECTION, 0.8f, 1.0f, 0, true, 20.0f, 1.6, 8},
-    {"top-k 50 top-p 0.9", RAFFLE_REJECTION, 0.8f, 0.9f, 50, true, 1.0f, 1.6, 8},
-    {"tokens alone", RAFFLE_REJECTION, 0.8f, 1.0f, 0, false, 1.0f, 0, 0},
-    {"match", RAFFLE_MATCH, 0.8f, 1.0f, 0, false, 1.0f, 0, 0},
-    {"block, draft logits", RAFFLE_BLOCK, 0.8f, 1.0f, 0, true, 1.0f, 0, 0},
+    {"greedy", RAFFLE_REJECTION, 0.0f, 1.0f, 0, TOKENS, 0.0f, 1.15, 3},
+    {"greedy, rejected", RAFFLE_REJECTION, 0.0f, 1.0f, 0, TOKENS, 20.0f, 1.15, 3},
+    {"rejection, draft logits", RAFFLE_REJECTION, 0.8f, 1.0f, 0, LOGITS, 1.0f, 1.6, 8},
+    {"rejection, rejected", RAFFLE_REJECTION, 0.8f, 1.0f, 0, LOGITS, 20.0f, 1.6, 8},
+    {"draft probabilities", RAFFLE_REJECTION, 0.8f, 1.0f, 0, PROBS, 1.0f, 1.6, 8},
+    {"top-k 50 top-p 0.9", RAFFLE_REJECTION, 0.8f, 0.9f, 50, LOGITS, 1.0f, 1.6, 8},
+    {"tokens alone", RAFFLE_REJECTION, 0.8f, 1.0f, 0, TOKENS, 1.0f, 0, 0},
+    {"match", RAFFLE_MATCH, 0.8f, 1.0f, 0, TOKENS, 1.0f, 0, 0},
+    {"block, draft logits", RAFFLE_BLOCK, 0.8f, 1.0f, 0, LOGITS, 1.0f, 0, 0},
 };
 
 /* Draft row i of every input: the target row it stands for, and noise. */
@@ -37,9 +39,11 @@ __global__ static void noisy(const __nv_bfloat16 *target, __nv_bfloat16 *draft, 
     }
 }
 
-static double measure(const way &w, const char *target, char *draft, cudaStream_t stream, double *accepted) {
+static double measure(const way &w, const char *target, char *draft, char *probs, cudaStream_t stream, double *accepted) {
     planned p(desc_of(RAFFLE_BF16, VOCAB, ROWS + DRAFT_ROWS), stream);
     noisy<<<4096, 256>>>((const __nv_bfloat16 *)target, (__nv_bfloat16 *)draft, w.noise);
+    CHECK(cudaDeviceSynchronize());
+    if (w.draft == PROBS) rows_softmax(draft, RAFFLE_BF16, probs, RAFFLE_F32, INPUTS * DRAFT_ROWS, VOCAB, stream);
     std::vector<uint64_t> seed(REQUESTS);
     std::vector<int32_t> slot(DRAFT_ROWS);
     for (int i = 0; i < REQUESTS; ++i) seed[i] = 1000 + i;
@@ -78,7 +82,11 @@ static double measure(const way &w, const char *target, char *draft, cudaStream_
         d.requests = REQUESTS;
         d.each = DRAFTS;
         d.token = token[i % INPUTS];
-        if (w.logits) d.logits = &draft_rows[i % INPUTS], d.params = &params;
+        raffle_probabilities known = raffle_probabilities_init();
+        known.data = (const float *)probs + (size_t)(i % INPUTS) * DRAFT_ROWS * VOCAB;
+        known.rows = DRAFT_ROWS;
+        if (w.draft == LOGITS) d.logits = &draft_rows[i % INPUTS], d.params = &params;
+        if (w.draft == PROBS) d.probabilities = &known;
         v.token = out;
         v.accepted = count;
         must(raffle_verify(p.plan, &rows[i % INPUTS], &params, &d, &v, &p.launch, &p.error), p.error);
@@ -101,9 +109,10 @@ int main(void) {
     CHECK(cudaGetDeviceProperties(&device, 0));
     CHECK(cudaStreamCreate(&stream));
     const double bandwidth = copy_bandwidth(stream);
-    char *target, *draft;
+    char *target, *draft, *probs;
     CHECK(cudaMalloc(&target, (size_t)INPUTS * ROWS * VOCAB * 2));
     CHECK(cudaMalloc(&draft, (size_t)INPUTS * DRAFT_ROWS * VOCAB * 2));
+    CHECK(cudaMalloc(&probs, (size_t)INPUTS * DRAFT_ROWS * VOCAB * 4));
     rows_fill(target, RAFFLE_BF16, INPUTS * ROWS, VOCAB, false);
     int missed = 0, figures = 0;
     printf("%s, copy bandwidth %.2f TB/s; %d requests with %d drafts, %d bf16 logits a row; us per call of one or two launches\n", device.name,
@@ -111,8 +120,9 @@ int main(void) {
     printf("%-26s%10s%10s%10s%12s\n", "", "floor", "time", "target", "accepted");
     for (const way &w : ways) {
         double accepted;
-        const double floor = (ROWS + (w.logits ? DRAFT_ROWS : 0)) * (double)VOCAB * 2 / bandwidth * 1e6;
-        const double us = measure(w, target, draft, stream, &accepted), wanted = w.factor * floor + w.offset;
+        const int of_draft = w.draft == PROBS ? 4 : w.draft == LOGITS ? 2 : 0; /* bytes */
+        const double floor = (ROWS * 2 + DRAFT_ROWS * of_draft) * (double)VOCAB / bandwidth * 1e6;
+        const double us = measure(w, target, draft, probs, stream, &accepted), wanted = w.factor * floor + w.offset;
         printf("%-26s%10.2f%10.2f", w.name, floor, us);
         if (w.factor > 0) printf("%10.2f%c", wanted, us > wanted ? '*' : ' ');
         else printf("%11s", "");

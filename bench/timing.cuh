@@ -87,6 +87,24 @@ static inline raffle_plan_desc desc_of(int dtype, int64_t vocab, int64_t rows) {
     return desc;
 }
 
+/* The softmax of rows of logits at temperature 0.8. */
+static inline void rows_softmax(const char *logits, int dtype, char *probs, int probs_dtype, int64_t rows, int64_t vocab,
+                                cudaStream_t stream) {
+    planned p(desc_of(dtype, vocab, rows), stream);
+    raffle_params params = raffle_params_init();
+    raffle_logits input = raffle_logits_init();
+    raffle_output output = raffle_output_init();
+    float *const temperature = to_device(std::vector<float>(rows, 0.8f));
+    params.temperature = temperature;
+    input.data = logits;
+    input.rows = rows;
+    output.data = probs;
+    output.dtype = probs_dtype;
+    must(raffle_softmax(p.plan, &input, &params, &output, &p.launch, &p.error), p.error);
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaFree(temperature));
+}
+
 /* ---- time -------------------------------------------------------------------------------------------- */
 
 static inline double median(std::vector<double> v) {
