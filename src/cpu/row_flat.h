@@ -90,7 +90,7 @@ static int guess_side(const work *k, const ref *f, const sketched *sketch, quest
 
 /* Whether a mask leaves few groups, and so few tokens of these that all fit into a list. */
 static int row_sparse(const cpu_scratch *s, const cpu_row *row) {
-    const int64_t groups = peaks_reaching(s, -FLT_MAX), room = s->list_max - GROUP - V_LANES;
+    const int64_t groups = maxima_reaching(s->peak, s->groups, -FLT_MAX), room = s->list_max - GROUP - V_LANES;
     int64_t allowed = 0;
     if (groups >= TOP_P_FIRST || groups * GROUP <= room) return groups < TOP_P_FIRST;
     for (int64_t i = 0; i < (row->params.vocab + 31) / 32; ++i) allowed += __builtin_popcount(row->allow[i]);

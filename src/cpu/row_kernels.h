@@ -373,7 +373,7 @@ static float patched_peak_bound(const work *k, int64_t count, float best) {
     for (int64_t wanted = count;; wanted += wanted / 8 + 1) { /* some groups turn out to have less than was thought */
         const float bound = peak_bound(k, wanted, best);
         row_make_from(k->row, s, bound);
-        if (!(bound > -FLT_MAX) || peaks_reaching(s, bound) >= count) return bound;
+        if (!(bound > -FLT_MAX) || maxima_reaching(s->peak, s->groups, bound) >= count) return bound;
     }
 }
 DEFINE_PATCHED(listing, list, cut_above(low).low, (const work *k, const weighing *w, float low, float high), k, w, low, high)

@@ -244,34 +244,9 @@ static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t ticket
     }
 }
 
-/* How many group maxima are at least `value`. */
-static int64_t peaks_reaching(const cpu_scratch *s, float value) {
-    return tokens_above(s->peak, (s->groups + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, just_below(value));
-}
-
-/* A value that at least `count` group maxima reach, and not many more. */
-static float peak_bound(const work *k, int64_t count, float best) {
-    const cpu_scratch *s = k->scratch;
-    const uint32_t least = order_of(-FLT_MAX);
-    uint32_t high = order_of(best) + 1, low = high;
-    int64_t found = 0;
-    if (count > s->groups) return -FLT_MAX;
-    for (uint64_t step = 1u << 21; found < count && low > least; step *= 4) { /* down, faster and faster, */
-        high = low;
-        low = high - least > step ? high - (uint32_t)step : least;
-        found = peaks_reaching(s, float_of_order(low));
-    }
-    while (high - low > 1 && found > count + count / 8) { /* and back: enough are >= low, too few >= high */
-        uint32_t middle = low + (high - low) / 2;
-        int64_t reach = peaks_reaching(s, float_of_order(middle));
-        if (reach < count) {
-            high = middle;
-        } else {
-            low = middle;
-            found = reach;
-        }
-    }
-    return float_of_order(low);
+/* How many of `count` maxima are at least `value`. Up to a multiple of PEAK_PAD, they go on with -inf. */
+static int64_t maxima_reaching(const float *top, int64_t count, float value) {
+    return tokens_above(top, (count + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, just_below(value));
 }
 
 /* ---- what the scratch holds ------------------------------------------------------------------------- */
@@ -336,6 +311,34 @@ static int last_covers(const row_state *state, const weighing *w, cut c) {
     const listing *l = &state->list;
     int within = l->complete && !c.capped && l->high < PLUS_INF && l->low < c.low && c.low <= l->high;
     return within && state_fits(state, w);
+}
+
+/* A value that at least `count` maxima reach, and not many more: maxima of groups, or if these are too few, of parts. */
+static float peak_bound(const work *k, int64_t count, float best) {
+    const cpu_scratch *s = k->scratch;
+    const int fine = count > s->groups && k->state->fine;
+    const float *top = fine ? s->part : s->peak;
+    const int64_t tops = fine ? s->groups * CPU_PARTS : s->groups;
+    const uint32_t least = order_of(-FLT_MAX);
+    uint32_t high = order_of(best) + 1, low = high;
+    int64_t found = 0;
+    if (count > tops) return -FLT_MAX;
+    for (uint64_t step = 1u << 21; found < count && low > least; step *= 4) { /* down, faster and faster, */
+        high = low;
+        low = high - least > step ? high - (uint32_t)step : least;
+        found = maxima_reaching(top, tops, float_of_order(low));
+    }
+    while (high - low > 1 && found > count + count / 8) { /* and back: enough are >= low, too few >= high */
+        uint32_t middle = low + (high - low) / 2;
+        int64_t reach = maxima_reaching(top, tops, float_of_order(middle));
+        if (reach < count) {
+            high = middle;
+        } else {
+            low = middle;
+            found = reach;
+        }
+    }
+    return float_of_order(low);
 }
 
 /* Makes of the listed tokens' tickets the sums up to each of them: of what a cut keeps, or less what it cuts if `within`. `ties`, a
