@@ -209,8 +209,7 @@ typedef struct raffle_result {
     const struct raffle_report *report; /* log-probabilities and the like, or NULL */
     uint64_t *advance;   /* [slots] or NULL: the entry of each row's slot grows by 1, also where the row has no token to draw.
                             params.position itself: the next call draws the next tokens. No two rows may have the same slot: that is
-                            not checked, and what such rows draw depends on their order. CUDA: not with plans for RAFFLE_PROBS, nor
-                            with row_index unless there is extra or a report (RAFFLE_E_UNSUPPORTED) */
+                            not checked, and what such rows draw depends on their order */
 } raffle_result;
 
 /* How to run: scratch memory, and for CUDA the stream. CPU callers with several threads give each its
@@ -224,9 +223,8 @@ typedef struct raffle_launch {
     int32_t part, parts;        /* rows [rows * part / parts, rows * (part + 1) / parts); parts 0: all. CUDA: must be 0 */
 } raffle_launch;
 
-/* Draws one token per row. CPU: done on return. CUDA: enqueued on the stream in one kernel launch, in two for plans of
- * RAFFLE_PROBS and for row_index without extra or report; safe to capture in a graph, which then serves every later content of
- * logits and parameters. */
+/* Draws one token per row. CPU: done on return. CUDA: enqueued on the stream in one kernel launch, whatever is asked for; safe to
+ * capture in a graph, which then serves every later content of logits and parameters. */
 RAFFLE_API raffle_status raffle_sample(const raffle_plan *plan, const raffle_logits *logits, const raffle_params *params,
                                        const raffle_result *result, const raffle_launch *launch, raffle_error *error);
 

@@ -70,9 +70,9 @@ static cudaError_t kernel_start(void (*kernel)(args), dim3 grid, dim3 block, siz
 /* Whether rows may be filtered or edited, as far as the host knows. */
 static inline bool params_filter(const raffle_params *p) { return p->top_k || p->top_p || p->min_p || p->extra; }
 
-/* raffle_softmax and raffle_mask, and raffle_sample of probabilities or of rows by index, in write.cu: what they need of a workspace, at
- * its beginning, and the call. Behind it they use the records of raffle_sample: | mass [rows, groups] u64 | peak [rows,
- * groups * PIECES] f32 | write_decided: the rest of a call with filters or a raffle_extra, when decide_kernels have been launched. */
+/* raffle_softmax and raffle_mask, in write.cu: what they need of a workspace, at its beginning, and the call of rows without filters.
+ * Behind it they use the records of raffle_sample: | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
+ * write_decided: the rest of a call with filters or a raffle_extra, when its decide_kernel has been launched. */
 size_t write_workspace(const raffle_plan_desc *desc);
 cudaError_t write_prepare(const raffle_plan_desc *desc); /* where there are clusters */
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error);

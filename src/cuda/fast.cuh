@@ -60,31 +60,31 @@ __device__ __forceinline__ uint64_t fast_before(uint64_t x, uint64_t of_warp[BLO
 
 /* ---- the row's best, and tickets ---------------------------------------------------------------------- */
 
-/* How a row is weighed whose best group is well inside the PLAIN range. */
-struct fast_scale {
+/* How a row is weighed whose groups that can hold tickets all have the usual reference. `linear` is the LINEAR of its type. */
+template <int linear> struct fast_scale {
     scale by;
     float best;
     int32_t exponent; /* of the best group */
 };
 
-__device__ __forceinline__ bool fast_scale_make(scale by, float best, fast_scale *s) {
+template <int linear> __device__ __forceinline__ bool fast_scale_make(scale by, float best, fast_scale<linear> *s) {
     s->best = best;
     s->by = by;
-    s->exponent = ref_make_near(by, best).exponent;
-    return weights_hold(by, best);
+    s->exponent = ref_usual<linear>(by, best).exponent;
+    return weights_hold<linear>(by, best);
 }
 
 /* That of the draw, where filters have another. */
-__device__ __forceinline__ fast_scale fast_scale_draw(const row_job &k, float best) {
-    fast_scale s;
+template <class type> __device__ __forceinline__ fast_scale<type::LINEAR> fast_scale_draw(const work<type> &k, float best) {
+    fast_scale<type::LINEAR> s;
     fast_scale_make(k.by, best, &s);
     return s;
 }
 
 /* Tickets of a weight in a group with maximum m. */
-__device__ __forceinline__ uint64_t fast_tickets(const fast_scale &s, float m, uint64_t weight) {
-    const uint32_t below = (uint32_t)s.exponent - (uint32_t)ref_make_near(s.by, m).exponent;
-    return m >= s.best - s.by.drop ? tickets_of(weight, below) : 0;
+template <int linear> __device__ __forceinline__ uint64_t fast_tickets(const fast_scale<linear> &s, float m, uint64_t weight) {
+    const uint32_t below = (uint32_t)s.exponent - (uint32_t)ref_usual<linear>(s.by, m).exponent;
+    return linear || m >= s.best - s.by.drop ? tickets_of(weight, below) : 0;
 }
 
 /* Which share of a range of `all` tickets, 2^right weights each, the weights from `before` on hold. */
@@ -123,13 +123,13 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
     for (int i = 0; i < OWN_GROUPS; ++i) most = max(most, order_of(m[i]));
     fast_range(&unused, &most, q.space[0]);
     *best = float_of_order(most);
-    fast_scale s;
+    fast_scale<type::LINEAR> s;
     if (!fast_scale_make(k.by, *best, &s)) return false;
 #pragma unroll
     for (int i = 0; i < OWN_GROUPS; ++i) own += held[i] = fast_tickets(s, m[i], held[i]);
     uint64_t before = before_in_warp(own, q.space[1]), lower = 0;
-    const ref asked_ref = ref_make_near(s.by, asked_peak);
-    const uint32_t asked_weight = asked >= 0 ? v_round(v_weight(asked_logit, &asked_ref, 0)) : 0;
+    const ref asked_ref = ref_usual<type::LINEAR>(s.by, asked_peak);
+    const uint32_t asked_weight = asked >= 0 ? weigh_usual<type::LINEAR>(asked_logit, asked_ref) : 0;
     if (asked >= 0) lower = before_in_warp(asked_weight, q.space[3]);
     __syncthreads();
     before = before_in_block(before, q.space[1], &total);
@@ -140,7 +140,7 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
             lower = before_in_block(lower, q.space[3], &all);
             const uint32_t below = (uint32_t)s.exponent - (uint32_t)asked_ref.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
             uint64_t held = 0;
-            if (asked_peak >= s.best - s.by.drop)
+            if (type::LINEAR || asked_peak >= s.best - s.by.drop)
                 held = right ? tickets_share(lower, asked_weight, right, all >> right) : tickets_of(asked_weight, below);
             if ((int)threadIdx.x == asked % GROUP) *k.ask.tickets = held;
         }
@@ -164,11 +164,11 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
             if (i == j) q.peak[0] = m[j];
     }
     __syncthreads();
-    const ref f = ref_make_near(s.by, q.peak[0]);
+    const ref f = ref_usual<type::LINEAR>(s.by, q.peak[0]);
     const int64_t id = q.group * (int64_t)GROUP + threadIdx.x;
     const uint64_t unit = weight_of(q.rest, (uint32_t)s.exponent - (uint32_t)f.exponent);
     uint32_t weight = 0;
-    if (threadIdx.x < GROUP) weight = v_round(v_weight(token_read_inline<type>(k.row, id), &f, 0));
+    if (threadIdx.x < GROUP) weight = weigh_usual<type::LINEAR>(token_read_inline<type>(k.row, id), f);
     before = fast_before(weight, q.space[2], &total);
     if (unit >= before && unit - before < weight) q.token = (int32_t)id;
     __syncthreads();
@@ -210,11 +210,21 @@ __device__ __forceinline__ bool fast_bin(const uint32_t bins[BINS], uint32_t wan
     return true;
 }
 
+/* Where a token lies on an axis that bins cut evenly: a logit as it is, a weight by about its logarithm, which its bits are. What is
+ * no weight lies below all others. */
+template <int linear> __device__ __forceinline__ float axis_of(float x) { return !linear ? x : x > 0.0f ? (float)bits_of(x) : MINUS_INF; }
+/* A value that lies there: of weights, no more than the least of those that do, which are up to 64 bits from there. */
+template <int linear> __device__ __forceinline__ float axis_value(float at) {
+    return linear ? float_of((uint32_t)fmaxf(at - 128.0f, 1.0f)) : at;
+}
+
 /* A value that at least `wanted` of n maxima reach, and as few more as can be had cheaply; so as many tokens do.
  * MINUS_INF if there are not so many maxima. Bins cut the range of values evenly, then the bin that holds the value
  * again if it holds many. How exactly a bin's edges fall does not matter: rounding keeps the order of two values. */
-__device__ __forceinline__ float fast_bound(quick &q, const float *peak, int n, uint32_t wanted, float low, float high) {
+template <int linear>
+__device__ __forceinline__ float fast_bound(quick &q, const float *peak, int n, uint32_t wanted, float least_peak, float best) {
     enum { ROUNDS = 4, SLACK = 48 };
+    float low = axis_of<linear>(least_peak), high = axis_of<linear>(best);
     for (int round = 0;; ++round) {
         float scale = __fdividef(BINS - 1, high - low);
         if (!(scale < FLT_MAX)) scale = 0.0f;
@@ -223,7 +233,7 @@ __device__ __forceinline__ float fast_bound(quick &q, const float *peak, int n, 
 #pragma unroll 1
         for (int i = 4 * threadIdx.x; i < n; i += 4 * BLOCK_THREADS) {
             const float4 p = *(const float4 *)(peak + i);
-            const float x[4] = {p.x, p.y, p.z, p.w};
+            const float x[4] = {axis_of<linear>(p.x), axis_of<linear>(p.y), axis_of<linear>(p.z), axis_of<linear>(p.w)};
 #pragma unroll
             for (int j = 0; j < 4; ++j)
                 add_if(i + j < n && x[j] >= low && x[j] <= high, q.bins + min(BINS - 1, (int)((x[j] - low) * scale)), 1u);
@@ -231,12 +241,12 @@ __device__ __forceinline__ float fast_bound(quick &q, const float *peak, int n, 
         __syncthreads();
         uint32_t bin, inside, above, least = 0xffffffffu, most = 0;
         if (!fast_bin(q.bins, wanted, &bin, &inside, &above)) return MINUS_INF;
-        if (scale == 0.0f) return low;
+        if (scale == 0.0f) return axis_value<linear>(low);
         if (above + inside <= wanted + SLACK || round == ROUNDS - 1) /* the bin's edge, less what rounding can do */
-            return fmaxf(low, low + __fdividef((float)bin, scale) - (fabsf(low) + fabsf(high)) * 0x1p-20f);
+            return axis_value<linear>(fmaxf(low, low + __fdividef((float)bin, scale) - (fabsf(low) + fabsf(high)) * 0x1p-20f));
 #pragma unroll 1
         for (int i = threadIdx.x; i < n; i += BLOCK_THREADS) {
-            const float x = peak[i];
+            const float x = axis_of<linear>(peak[i]);
             if (!(x >= low && x <= high) || min(BINS - 1, (int)((x - low) * scale)) != (int)bin) continue;
             least = min(least, order_of(x));
             most = max(most, order_of(x));
@@ -392,10 +402,10 @@ template <class type> __device__ __forceinline__ bool fast_gather(work<type> &k,
 /* ---- candidates, without an order --------------------------------------------------------------------- */
 
 /* The tickets of a candidate. */
-__device__ __forceinline__ uint64_t candidate_tickets(const quick &q, const fast_scale &s, float x, int32_t id) {
+template <int linear>
+__device__ __forceinline__ uint64_t candidate_tickets(const quick &q, const fast_scale<linear> &s, float x, int32_t id) {
     const float m = q.peak[id / GROUP];
-    const ref f = ref_make_near(s.by, m);
-    return fast_tickets(s, m, v_round(v_weight(x, &f, 0)));
+    return fast_tickets(s, m, weigh_usual<linear>(x, ref_usual<linear>(s.by, m)));
 }
 
 /* A thread's candidates; those it does not have are of order 0, which no logit has, and without tickets. */
@@ -405,7 +415,8 @@ struct candidates {
     int32_t id[OWN_CANDIDATES];
     uint64_t tickets[OWN_CANDIDATES];
 };
-__device__ __forceinline__ candidates candidates_load(const quick &q, uint32_t count, const fast_scale &s) {
+template <int linear>
+__device__ __forceinline__ candidates candidates_load(const quick &q, uint32_t count, const fast_scale<linear> &s) {
     candidates c;
 #pragma unroll
     for (int j = 0; j < OWN_CANDIDATES; ++j) {
@@ -568,7 +579,8 @@ __device__ __forceinline__ bool top_k_exact(const row_job &k) { return k.rules.t
  * adds tickets by value, the draw adds them by id. False if top-p's threshold lies below the candidates. The row's mass is in q.all,
  * if top-p asks for it. */
 template <class type>
-__device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float bound, const fast_scale &s, float min_p, int32_t *token) {
+__device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float bound, const fast_scale<type::LINEAR> &s, float min_p,
+                                          int32_t *token) {
     quick &q = k.q;
     const row_params &p = k.params;
     const rules &r = k.rules;
@@ -643,7 +655,7 @@ struct few_own {
     int32_t id;
     uint64_t tickets;
 };
-__device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast_scale &s) {
+template <int linear> __device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast_scale<linear> &s) {
     enum { AT_ONCE = 4 };
     const uint32_t shift = count <= BLOCK_THREADS / 4 ? 2 : 1, own = threadIdx.x >> shift, lane = threadIdx.x & ((1u << shift) - 1);
     const int32_t id = own < count ? q.id[own] : 0;
@@ -675,7 +687,8 @@ __device__ __forceinline__ few_own few_rank(quick &q, uint32_t count, const fast
 /* What fast_many does, for at most FEW candidates: their places are counted, and then every warp does the rest for
  * itself, four of them a lane. Three barriers instead of a dozen. False as there. */
 template <class type>
-__device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fast_scale &s, uint64_t mass, float min_p, int32_t *token) {
+__device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fast_scale<type::LINEAR> &s, uint64_t mass, float min_p,
+                                         int32_t *token) {
     enum { OWN = FEW / WARP };
     quick &q = k.q;
     const row_params &p = k.params;
@@ -785,7 +798,7 @@ template <class type> __device__ __forceinline__ float fast_fetch(work<type> &k,
 
 /* The tickets of the row as its records were weighed; 0 if those do not hold. */
 template <class type> __device__ __forceinline__ uint64_t fast_mass(work<type> &k, float best) {
-    fast_scale s;
+    fast_scale<type::LINEAR> s;
     uint64_t mass = 0;
     if (!fast_scale_make(k.to.by, best, &s)) return 0;
 #pragma unroll 1
@@ -794,14 +807,13 @@ template <class type> __device__ __forceinline__ uint64_t fast_mass(work<type> &
 }
 
 /* Answers what a row is asked for that has been cut: a token's tickets are its own affair then. */
-template <class type> __device__ __forceinline__ void fast_answer(work<type> &k, const fast_scale &s) {
+template <class type> __device__ __forceinline__ void fast_answer(work<type> &k, const fast_scale<type::LINEAR> &s) {
     const int32_t asked = k.ask.token;
     if (threadIdx.x || !(k.told.threshold > -FLT_MAX)) return;
     k.ask.done = true;
     if (asked < 0) return;
-    const float x = token_read_inline<type>(k.row, asked), m = k.q.peak[asked / GROUP];
-    const ref f = ref_make_near(s.by, m);
-    *k.ask.tickets = cut_keeps(cut_of(&k.told), x, asked) ? fast_tickets(s, m, v_round(v_weight(x, &f, 0))) : 0;
+    const float x = token_read_inline<type>(k.row, asked);
+    *k.ask.tickets = cut_keeps(cut_of(&k.told), x, asked) ? candidate_tickets(k.q, s, x, asked) : 0;
 }
 
 /* Filters with few survivors. False, with nothing decided, if there are too many. */
@@ -819,7 +831,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     }
     uint32_t least;
     const float best = *row_best = fast_fetch(k, true, r.row_mass || shown, &least);
-    fast_scale s;
+    fast_scale<type::LINEAR> s;
     if (k.two_scales && !fast_scale_make(k.by, best, &s)) return false;
     if (!fast_scale_make(k.filter_by, best, &s)) return false;
     uint64_t mass = 0;
@@ -849,8 +861,8 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         uint32_t wanted = r.top_k ? (uint32_t)p.top_k : TOP_P_FIRST;
         if constexpr (type::REQUESTED) wanted = max(wanted, k.top_first);
         const bool by_pieces = wanted * 2 > (uint32_t)k.groups;
-        const float reached = fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k.groups * PIECES : k.groups,
-                                         wanted, fmaxf(float_of_order(least), -0x1p125f), best);
+        const float *const peaks = by_pieces ? (const float *)q.pieces4 : q.peak, low_peak = fmaxf(float_of_order(least), -0x1p125f);
+        const float reached = fast_bound<type::LINEAR>(q, peaks, by_pieces ? k.groups * PIECES : k.groups, wanted, low_peak, best);
         if (reached == MINUS_INF) return false;
         if (r.row_mass && !r.top_k) { /* whole groups hold more than what reaches the bound: is it enough? */
             uint64_t within = 0;
@@ -884,7 +896,7 @@ template <class type> __device__ __forceinline__ bool fast_suits(const work<type
 #if CUT_MORE
     if (k.rules.shape || k.rules.typical || k.rules.late || k.params.more.keep_least > 1) return false;
 #endif
-    return k.to.weights || (k.to.pieces && !k.rules.row_mass && k.params.temperature < FLAT_FROM);
+    return k.to.weights || (k.to.pieces && !k.rules.row_mass && k.params.temperature < FLAT_FROM); /* a LINEAR one is, too */
 }
 
 /* Finishes such a row, unless its best or too many survivors stand against it. Gives its largest logit and the token. */

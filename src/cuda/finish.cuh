@@ -17,15 +17,19 @@ enum {
 /* Methods that are not inlined learn here that their object is in shared memory. */
 #define SHARED_THIS __builtin_assume(__isShared(this))
 
-/* What the group masses in memory are: sums of weights from the first reading, or tickets made since. */
-enum { MASS_OTHER, MASS_WEIGHTS, MASS_TICKETS };
+/* What the group masses in memory are: sums of weights from the first reading, or tickets made since. Of rows that were finished by
+ * fast.cuh (NONE: there are none) and wide.cuh (QUICK: q.mass is what each group keeps) this is only known where rows are INDEXED. */
+enum { MASS_OTHER, MASS_WEIGHTS, MASS_TICKETS, MASS_NONE, MASS_QUICK };
 
 /* What a reading of all groups adds up. */
 enum { READ_LIST, READ_KEPT, READ_WEIGHTS, READ_EQUALS };
 
 /* Whether the weights of the first reading are right for all groups that can hold tickets: those of a PLAIN reference,
- * which groups less than `drop` below the best then have too. */
-__device__ __forceinline__ bool weights_hold(scale s, float best) { return !s.flat && fabsf(best * s.c) < 0x1p12f - 64.0f; }
+ * which groups less than `drop` below the best then have too, or of a LINEAR one. */
+template <int linear> __device__ __forceinline__ bool weights_hold(scale s, float best) {
+    if (linear) return best > 0.0f && best < PLUS_INF;
+    return !s.flat && fabsf(best * s.c) < 0x1p12f - 64.0f;
+}
 
 /* The flags of a row whose largest logit is `best`. */
 __device__ __forceinline__ uint32_t flags_of(float best, bool nan) {
@@ -127,7 +131,8 @@ struct alignas(16) edit_space { /* written 16 bytes at a time */
 __device__ __forceinline__ float pieces_most(float4 piece) { return fmaxf(fmaxf(piece.x, piece.y), fmaxf(piece.z, piece.w)); }
 
 /* A row and the block's shared memory for it; lives there itself. */
-template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_asked<type::ASKED>, row_sums<type::SUMS> {
+template <class type>
+struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_asked<type::ASKED>, row_shared<type::INDEXED>, row_sums<type::SUMS> {
     float row_best;   /* the largest logit */
     int state;        /* of the masses */
     scale mass_scale; /* what they were weighed with */
@@ -200,8 +205,7 @@ template <class type> struct work : row_job, row_wish<type::REQUESTED>, row_told
             group = 0;
             rest = 0;
             keys_here = false;
-            /* The first reading weighs all groups as PLAIN ones. Where the best is, groups that are not hold no ticket. */
-            state = to.weights && weights_hold(to.by, row_best) ? MASS_WEIGHTS : MASS_OTHER;
+            state = to.weights && weights_hold<type::LINEAR>(to.by, row_best) ? MASS_WEIGHTS : MASS_OTHER;
             mass_scale = to.by;
         }
         __syncthreads();

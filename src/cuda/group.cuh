@@ -43,24 +43,24 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
-/* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD and ASKED: see below. SUMS: blocks leave sums by value of rows that
+/* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD, ASKED and INDEXED: see below. SUMS: blocks leave sums by value of rows that
  * look flat (sums.cuh). */
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;
-    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
+    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
     static constexpr uint32_t MINUS_INFS = 0xfc00fc00u; /* two of them */
-    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
+    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
     static constexpr uint32_t MINUS_INFS = 0xff80ff80u;
-    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 1 };
+    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
@@ -68,7 +68,7 @@ struct type_bf16 {
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
     static constexpr uint32_t MINUS_INFS = 0;
-    enum { BYTES = stored::BYTES, LINEAR = 1, REQUESTED = 0, TOLD = 0, ASKED = 0, SUMS = 0 };
+    enum { BYTES = stored::BYTES, LINEAR = 1, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
     }
@@ -88,6 +88,11 @@ template <class stored> struct judged : stored {
     enum { TOLD = 1, ASKED = 1, SUMS = 0 };
 };
 
+/* Rows of which several results may be drawn (raffle_logits.row_index). */
+template <class stored> struct indexed : stored {
+    enum { TOLD = 1, INDEXED = 1, SUMS = 0 };
+};
+
 template <class one, class other> struct same_type {
     enum { YES = 0 };
 };
@@ -101,8 +106,10 @@ template <class one> struct same_type<one, one> {
 template <class type> struct lane_raw {
     uint4 word[type::BYTES / 2]; /* 2-byte logits: 1, f32: 2 */
 };
+template <class type> struct lane_raw<type_probs<type>> : lane_raw<type> {};
 template <class type> struct lane_raw<requested<type>> : lane_raw<type> {};
 template <class type> struct lane_raw<judged<type>> : lane_raw<type> {};
+template <class type> struct lane_raw<indexed<type>> : lane_raw<type> {};
 
 /* Position in the group of a lane's j-th token. */
 template <class type> __device__ __forceinline__ int lane_token(bool wide, int lane, int j) {
@@ -220,10 +227,14 @@ __device__ __forceinline__ float raw_peak(const lane_raw<type_f16> &raw) {
     a = __hmax2_nan(a, b);
     return max_or_nan(__low2float(a), __high2float(a));
 }
+/* Bits of weights are ordered as these are, and those of what is no weight, and of -0, are larger than all. */
 template <class stored> __device__ __forceinline__ float raw_peak(const lane_raw<type_probs<stored>> &raw) {
     float x[LANE_TOKENS];
-    raw_values(raw, x);
-    return lane_peak(x);
+    raw_values((const lane_raw<stored> &)raw, x);
+    uint32_t most = 0;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) most = max(most, bits_of(x[j]));
+    return most > bits_of(PLUS_INF) ? __uint_as_float(0x7fc00000u) : most ? float_of(most) : MINUS_INF;
 }
 
 /* Bit j: a lane's j-th token reaches the bound. Pairs of 2-byte logits are compared with the least that does. */
@@ -439,20 +450,29 @@ __device__ __forceinline__ void lane_store(char *group, int dtype, bool wide, in
 
 /* ---- weighing ------------------------------------------------------------------------------------- */
 
-/* The sum of a lane's eight weights under a PLAIN reference. */
-__device__ __forceinline__ uint64_t lane_weigh(const float x[LANE_TOKENS], const ref &f) {
+/* Nearly every group has a reference of one kind: PLAIN, or LINEAR where rows hold weights (`linear`, the LINEAR of their type). The loops
+ * of usual rows know no other; whoever finishes a row knows whether that was right (weights_hold). */
+template <int linear> __device__ __forceinline__ ref ref_usual(scale s, float m) {
+    return linear ? ref_make_linear(m) : ref_make_near(s, m);
+}
+template <int linear> __device__ __forceinline__ uint32_t weigh_usual(float x, const ref &f) {
+    return v_round(linear ? v_weight_any(x, &f) : v_weight(x, &f, 0));
+}
+
+/* The sum of a lane's eight weights. */
+template <int linear> __device__ __forceinline__ uint64_t lane_weigh(const float x[LANE_TOKENS], const ref &f) {
     uint64_t sum = 0;
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) sum += v_round(v_weight(x[j], &f, 0));
+    for (int j = 0; j < LANE_TOKENS; ++j) sum += weigh_usual<linear>(x[j], f);
     return sum;
 }
 
-/* A lane's weights under a PLAIN reference, of logits as they were loaded. */
+/* A lane's weights, of logits as they were loaded. */
 template <class type> __device__ __forceinline__ void raw_weights_each(const lane_raw<type> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
     float x[LANE_TOKENS];
     raw_values(raw, x);
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) w[j] = v_round(v_weight(x[j], &f, 0));
+    for (int j = 0; j < LANE_TOKENS; ++j) w[j] = weigh_usual<type::LINEAR>(x[j], f);
 }
 __device__ __forceinline__ void raw_weights(const lane_raw<type_f32> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
     raw_weights_each(raw, f, w);
@@ -460,9 +480,13 @@ __device__ __forceinline__ void raw_weights(const lane_raw<type_f32> &raw, const
 __device__ __forceinline__ void raw_weights(const lane_raw<type_f16> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
     raw_weights_each(raw, f, w);
 }
+/* Weights as they are stored: 0 is 0, and groups with one that is negative are done again (raw_peak). */
 template <class stored>
 __device__ __forceinline__ void raw_weights(const lane_raw<type_probs<stored>> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
-    raw_weights_each(raw, f, w);
+    float x[LANE_TOKENS];
+    raw_values((const lane_raw<stored> &)raw, x);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) w[j] = weigh_usual<1>(x[j], f);
 }
 /* bf16 meets the least logit that matters two at a time. That is 60 powers of two below the group's maximum, which is less than
  * 2^12 of them from 0, so rounding moves it by 8 at most: what is near it weighs 0 either way. (f16 may round it to -inf.) */

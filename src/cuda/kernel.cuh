@@ -61,24 +61,20 @@ struct sample_args {
 };
 typedef void (*sample_function)(sample_args);
 extern const sample_function sample_requested[3]; /* by dtype, extra.cu */
-extern const sample_function decide_kernels[3]; /* by dtype, write_decided.cu */
+extern const sample_function decide_kernels[3], decide_probs[3]; /* by dtype, write_decided.cu and write_probs.cu */
+extern const sample_function sample_indexed[2][3]; /* of logits and of probabilities, by dtype: indexed.cu */
 
-#if CUT_MORE
 /* Which row of the logits a result is of; -1: there is no such row. */
 __device__ __forceinline__ int64_t row_source(const sample_args &a, int64_t row) {
     if (!a.row_index) return row;
     const int64_t from = a.row_index[row];
     return from >= 0 && from < a.data_rows ? from : -1;
 }
-#endif
 
 template <class type> __device__ __forceinline__ device_row row_make(const sample_args &a, int64_t row) {
     device_row r;
-#if CUT_MORE
-    r.logits = a.logits + max(row_source(a, row), (int64_t)0) * a.row_stride * type::BYTES; /* loads may be asked for too early */
-#else
-    r.logits = a.logits + row * a.row_stride * type::BYTES;
-#endif
+    const int64_t from = CUT_MORE || type::INDEXED ? max(row_source(a, row), (int64_t)0) : row; /* loads may be asked for too early */
+    r.logits = a.logits + from * a.row_stride * type::BYTES;
     r.allow = a.allow ? a.allow + row * a.allow_stride : nullptr;
     r.vocab = a.vocab;
     r.aligned = (uintptr_t)r.logits % 16 == 0;
@@ -89,14 +85,14 @@ template <class type> __device__ __forceinline__ device_row row_make(const sampl
 }
 
 /* What the first reading of a row has to leave behind; where, is up to the caller. */
-__device__ __forceinline__ records records_make(const row_params &p) {
+template <class type> __device__ __forceinline__ records records_make(const row_params &p) {
     const rules r = rules_make(&p);
     const bool filters = r.top_k || r.top_p || r.min_p_first || r.min_p_last || r.shape || r.typical || r.late;
     records to = {};
     to.greedy = r.greedy;
     to.weights = !r.greedy && (!filters || r.row_mass);
     if (to.weights) to.by = scale_make(filters ? r.filter_temperature : p.temperature);
-    to.weights = to.weights && !to.by.flat;
+    to.weights = to.weights && (type::LINEAR || !to.by.flat);
     to.pieces = filters || !to.weights;
     return to;
 }
@@ -147,37 +143,36 @@ __device__ __forceinline__ void request_read(const args &a, const raffle_extra *
 }
 #endif
 
+/* Looks up a slot's parameters; false: one of them is out of range. */
+template <class type> __device__ __forceinline__ bool params_read(const sample_args &a, int64_t slot, row_params *p) {
+    p->temperature = type::LINEAR ? LINEAR_TEMPERATURE : a.temperature ? a.temperature[slot] : 1.0f;
+    p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
+    p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
+    p->top_k = a.top_k ? a.top_k[slot] : 0;
+    const bool drawn = !(CUT_MORE || type::INDEXED); /* those that write rows need no chance */
+    p->seed = a.seed_offset + (drawn || a.seed ? a.seed[slot] : 0);
+    p->position = a.position_offset + (drawn || a.position ? a.position[slot] : 0);
+    p->draft_step = a.draft_step;
+    p->flags = a.flags;
+    p->vocab = a.vocab;
+    return (type::LINEAR || p->temperature >= 0.0f) && p->top_p == p->top_p && p->min_p == p->min_p;
+}
+
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
 template <class type> __device__ __forceinline__ void job_read(const sample_args &a, int64_t row, device_row logits, work<type> *k) {
     const int64_t slot = a.slot ? a.slot[row] : row;
     row_params p = {};
     const bool known = slot >= 0 && slot < a.slots;
     bool valid = known;
-    if (known) {
-        p.temperature = a.temperature ? a.temperature[slot] : 1.0f;
-        p.top_p = a.top_p ? a.top_p[slot] : 1.0f;
-        p.min_p = a.min_p ? a.min_p[slot] : 0.0f;
-        p.top_k = a.top_k ? a.top_k[slot] : 0;
+    if (known) valid = params_read<type>(a, slot, &p);
+    if (CUT_MORE || type::INDEXED) valid = valid && row_source(a, row) >= 0;
 #if CUT_MORE
-        p.seed = a.seed_offset + (a.seed ? a.seed[slot] : 0); /* those that write rows need none */
-        p.position = a.position_offset + (a.position ? a.position[slot] : 0);
-#else
-        p.seed = a.seed_offset + a.seed[slot];
-        p.position = a.position_offset + a.position[slot];
-#endif
-        p.draft_step = a.draft_step;
-        p.flags = a.flags;
-        p.vocab = a.vocab;
-        valid = p.temperature >= 0.0f && p.top_p == p.top_p && p.min_p == p.min_p;
-    }
-#if CUT_MORE
-    valid = valid && row_source(a, row) >= 0;
     request_read(a, a.extra, a.pool, row, known ? slot : -1, &logits, &k->request);
     const row_filters more = ROW_FILTERS(&k->request.extra);
     p.more = more;
     p.flags |= k->request.extra.flags;
 #endif
-    records to = records_make(p);
+    records to = records_make<type>(p);
 #if CUT_MORE
     if (!to.pieces) p.more.keep_least = 0; /* no filter to keep tokens from, and no maxima of pieces */
 #endif
@@ -288,6 +283,111 @@ __device__ __forceinline__ void row_report(const sample_args &a, const row_job &
     row_close(a, row);
 }
 
+/* ---- results that share a row ------------------------------------------------------------------------ */
+
+/* Whether a result is drawn from the row of the result before it, with the same parameters: whoever draws that draws this, too. */
+template <class type> __device__ __forceinline__ bool draw_follows(const sample_args &a, int64_t row) {
+    if (!a.row_index || a.allow || row == 0 || row >= a.rows || a.row_index[row] != a.row_index[row - 1]) return false;
+    const int64_t slot = a.slot ? a.slot[row] : row, before = a.slot ? a.slot[row - 1] : row - 1;
+    row_params p, q;
+    if (row_source(a, row) < 0 || slot < 0 || slot >= a.slots || before < 0 || before >= a.slots) return false;
+    if (!params_read<type>(a, slot, &p) || !params_read<type>(a, before, &q)) return false;
+    return p.temperature == q.temperature && p.top_p == q.top_p && p.min_p == q.min_p && p.top_k == q.top_k;
+}
+
+/* The token that holds a ticket of a row, by one warp. mass_of(g): what group g holds; ref_of(g): how its tokens are weighed;
+ * weigh(x, f): one of them. `whole`: groups are cut into tickets as a whole, not token by token. */
+template <class type, class masses, class references, class function>
+__device__ __forceinline__ int32_t warp_draw(const row_job &k, cut c, bool whole, uint64_t ticket, masses mass_of, references ref_of,
+                                             function weigh) {
+    const int lane = threadIdx.x % WARP, first = k.groups * lane / WARP, end = k.groups * (lane + 1) / WARP;
+    uint64_t own = 0;
+    for (int g = first; g < end; ++g) own += mass_of(g);
+    uint64_t before = warp_through(own) - own, left = ticket - before;
+    const bool mine = ticket >= before && left < own;
+    const uint32_t holds = __ballot_sync(ALL_LANES, mine);
+    int g = first;
+    if (mine)
+        for (uint64_t held; left >= (held = mass_of(g)); ++g) left -= held;
+    const int from = holds ? __ffs(holds) - 1 : 0; /* logits that change under the kernel may leave a ticket without a holder */
+    g = __shfl_sync(ALL_LANES, g, from);
+    left = __shfl_sync(ALL_LANES, left, from);
+    float x[LANE_TOKENS];
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) x[j] = token_read_inline<type>(k.row, g * (int64_t)GROUP + j * WARP + lane);
+    const group_ref r = ref_of(g);
+    if (whole) left = weight_of(left, r.below);
+#pragma unroll 1
+    for (int j = 0; j < LANE_TOKENS; ++j) {
+        const uint32_t weight = weigh(x[0], r.ref);
+        const bool keeps = cut_keeps(c, x[0], g * (int64_t)GROUP + j * WARP + lane);
+        const uint64_t held = whole ? weight : keeps ? group_tickets(&r, weight) : 0, through = warp_through(held);
+        before = through - held;
+        const uint32_t winner = __ballot_sync(ALL_LANES, left >= before && left - before < held);
+        if (winner) return g * GROUP + j * WARP + __ffs(winner) - 1;
+        left -= __shfl_sync(ALL_LANES, through, WARP - 1);
+#pragma unroll
+        for (int i = 1; i < LANE_TOKENS; ++i) x[i - 1] = x[i]; /* an index that changes would put them onto the stack */
+    }
+    return RULE_NO_TOKEN;
+}
+
+/* Leaves in q.mass what each group keeps of a row that fast.cuh or wide.cuh has finished, whose maxima q.peak has. By all threads. */
+template <class type> __device__ __forceinline__ void masses_find(work<type> &k, const fast_scale<type::LINEAR> &s, cut c) {
+    quick &q = k.q;
+    if (k.told.whole) {
+        uint32_t unused;
+        fast_fetch(k, false, true, &unused);
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = fast_tickets(s, q.peak[g], q.mass[g]);
+    } else if (k.state == MASS_NONE) { /* all that stay are among the candidates */
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < q.count; i += BLOCK_THREADS) {
+            const float x = float_of_order(q.order[i]);
+            if (cut_keeps(c, x, q.id[i])) mass_add(q.mass + q.id[i] / GROUP, candidate_tickets(q, s, x, q.id[i]));
+        }
+    }
+    __syncthreads();
+}
+
+/* Draws the results that follow `row`, which is drawn and was not greedy; each by a warp. By all threads. */
+template <class type> static __device__ __noinline__ void rows_follow(const sample_args &a, work<type> *shared_k, int64_t row, float most) {
+    __builtin_assume(__isShared(shared_k));
+    work<type> &k = *shared_k;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    __syncthreads();
+    const bool near = k.state == MASS_NONE || k.state == MASS_QUICK, whole = k.told.whole, some = most > MINUS_INF;
+    const weighing draw = weighing_make(k.params.temperature, most);
+    const cut c = cut_of(&k.told);
+    fast_scale<type::LINEAR> s;
+    fast_scale_make(k.by, most, &s);
+    if (near) masses_find(k, s, c);
+    else if (some) whole ? k.weigh(&draw) : k.weigh_kept(&draw, c);
+    __syncthreads();
+#pragma unroll 1
+    for (int64_t next = row + 1;; next += BLOCK_WARPS) { /* as many at once as there are warps */
+        const bool follows = lane < BLOCK_WARPS && draw_follows<type>(a, next + lane);
+        const int following = __ffs(~__ballot_sync(ALL_LANES, follows)) - 1;
+        if (warp >= following) return;
+        const int64_t own = next + warp;
+        row_params p;
+        params_read<type>(a, a.slot ? a.slot[own] : own, &p);
+        const uint64_t ticket = ticket_drawn(&p, k.told.draw_tickets);
+        int32_t token = RULE_NO_TOKEN;
+        if (near)
+            token = warp_draw<type>(k, c, whole, ticket, [&](int g) { return k.q.mass[g]; },
+                                    [&](int g) { return group_ref_near(s, k.q.peak[g]); },
+                                    [](float x, const ref &f) { return weigh_usual<type::LINEAR>(x, f); });
+        else if (some)
+            token = warp_draw<type>(k, c, whole, ticket, [&](int g) { return k.mass_of(g); },
+                                    [&](int g) { return group_ref_any(&draw, k.peak_of(g)); },
+                                    [](float x, const ref &f) { return weigh_one(x, f); });
+        __syncwarp();
+        if (lane == 0) row_report(a, k, own, token, most);
+        if (following < BLOCK_WARPS) return;
+    }
+}
+
 /* What finishing a row will need, by one thread, while another waits for memory. */
 __device__ __forceinline__ void job_prepare(row_job *k) {
     k->rules = rules_make(&k->params);
@@ -376,6 +476,8 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
     previous_wait();
+    if constexpr (type::INDEXED)
+        if (draw_follows<type>(a, part_make(a).row)) return;
     const bool nan = part_read<type>(a, &k);
     next_start();
     if constexpr (type::SUMS) {
@@ -389,6 +491,9 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
             const uint64_t most = __ldcg(&state->best);
             if (k.valid) row_report(a, k, p.row, key_token(most), key_logit(most));
             else row_report(a, k, p.row, RULE_NO_TOKEN, __int_as_float(0x7fffffff));
+            if constexpr (type::INDEXED)
+                for (int64_t next = p.row + 1; k.valid && draw_follows<type>(a, next); ++next)
+                    row_report(a, k, next, key_token(most), key_logit(most));
             if constexpr (type::REQUESTED) k.told.token = k.valid && key_logit(most) > MINUS_INF ? key_token(most) : RULE_NO_TOKEN;
         }
     }
@@ -400,11 +505,18 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         return;
     }
     if (threadIdx.x == WARP) job_prepare(&k);
+    if constexpr (type::INDEXED)
+        if (threadIdx.x == 2 * WARP) {
+            k.state = MASS_NONE;
+            k.followed = draw_follows<type>(a, part_make(a).row + 1);
+        }
     __syncthreads();
     if (!last) return;
     float most;
     const int32_t token = row_draw(k, &most);
     if (threadIdx.x == 0) row_report(a, k, part_make(a).row, token, most);
+    if constexpr (type::INDEXED)
+        if (k.followed) rows_follow(a, &k, part_make(a).row, most);
     if constexpr (type::REQUESTED) {
         if (!a.has_report) return;
         __shared__ view v;
@@ -441,11 +553,12 @@ static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors
     return (uint32_t)best;
 }
 
-/* The grid of a batch for part_make, and the groups that a block reads: `most` at most, and whole sections (sums.cuh). */
-static inline dim3 parts_grid(int64_t rows, int32_t groups, int32_t most, int processors, int32_t *part) {
+/* The grid of a batch for part_make, of which `read` rows are read, and the groups that a block reads: `most` at most, and whole
+ * sections (sums.cuh). */
+static inline dim3 parts_grid(int64_t rows, int64_t read, int32_t groups, int32_t most, int processors, int32_t *part) {
     enum { HIGH = 65535 }; /* most rows along the second side of a grid */
     static_assert(EDIT_GROUPS % SECTION == 0, "parts of edited rows stay within their limit");
-    const int32_t parts = (int32_t)parts_choose(rows, groups, processors);
+    const int32_t parts = (int32_t)parts_choose(read, groups, processors);
     const unsigned deep = (unsigned)((rows + HIGH - 1) / HIGH);
     *part = (groups + parts - 1) / parts;
     if (*part > most) *part = most;

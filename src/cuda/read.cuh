@@ -102,6 +102,11 @@ template <int wanted> struct row_asked {};
 template <> struct row_asked<1> {
     row_ask ask;
 };
+/* And of one that is INDEXED. */
+template <int wanted> struct row_shared {};
+template <> struct row_shared<1> {
+    bool followed; /* by results of the same row */
+};
 /* And of a type that has SUMS. */
 template <int wanted> struct row_sums {};
 template <> struct row_sums<1> {
@@ -121,11 +126,10 @@ __device__ __forceinline__ int32_t key_token(uint64_t key) { return (int32_t)~(u
 
 /* ---- one group ---------------------------------------------------------------------------------------- */
 
-/* The sum of a group's weights, of which `peak` is the largest logit. Weights are those of a PLAIN reference; where the
- * group's is not, whoever finishes the row knows, and does not use them. */
-__device__ __forceinline__ void record_weigh(const records &to, int g, const float x[LANE_TOKENS], float peak) {
-    const ref f = ref_make_near(to.by, peak);
-    const uint64_t sum = group_sum(lane_weigh(x, f));
+/* The sum of a group's weights, of which `peak` is the largest logit. Where its reference is not the usual one, whoever finishes
+ * the row knows, and does not use them. */
+template <int linear> __device__ __forceinline__ void record_weigh(const records &to, int g, const float x[LANE_TOKENS], float peak) {
+    const uint64_t sum = group_sum(lane_weigh<linear>(x, ref_usual<linear>(to.by, peak)));
     if (threadIdx.x % WARP == 0) __stcg(to.mass + g, sum);
 }
 
@@ -166,10 +170,10 @@ template <bool pieces, bool weights> __device__ __forceinline__ float record_pea
 
 /* Leaves the record of a group whose logits are in the lanes of a warp, `most` being each lane's maximum. It is
  * wrong if there is a NaN: rare, and done again by groups_redo. Returns the group's maximum, if there are weights. */
-template <bool pieces, bool weights>
+template <bool pieces, bool weights, int linear = 0>
 __device__ __forceinline__ float record_make(const records &to, int g, const float x[LANE_TOKENS], float most) {
     const float peak = record_peaks<pieces, weights>(to, g, most);
-    if (weights) record_weigh(to, g, x, peak);
+    if (weights) record_weigh<linear>(to, g, x, peak);
     return peak;
 }
 
@@ -261,10 +265,10 @@ template <bool pieces, bool weights, bool also> struct batch {
         if (!weights) return;
         const float top = group_peak(most);
         if (!pieces && lane == i) peak = top;
-        const split_sum own = group_sum_split(raw_weigh(raw, ref_make_near(to.by, top)));
+        const split_sum own = group_sum_split(raw_weigh(raw, ref_usual<type::LINEAR>(to.by, top)));
         if (lane == i) sum = own;
         if (also) {
-            const split_sum other = group_sum_split(raw_weigh(raw, ref_make_near(at.by, top)));
+            const split_sum other = group_sum_split(raw_weigh(raw, ref_usual<type::LINEAR>(at.by, top)));
             if (lane == i) shown = other;
         }
     }
@@ -399,11 +403,11 @@ template <class type> static __device__ __noinline__ bool groups_redo(row_job *k
         if (to.greedy) continue;
         float peak = MINUS_INF;
         if (!to.weights) record_make<true, false>(to, g, x, most);
-        else if (to.pieces) peak = record_make<true, true>(to, g, x, most);
-        else peak = record_make<false, true>(to, g, x, most);
+        else if (to.pieces) peak = record_make<true, true, type::LINEAR>(to, g, x, most);
+        else peak = record_make<false, true, type::LINEAR>(to, g, x, most);
         if constexpr (type::REQUESTED) {
             const work<type> *wish = static_cast<work<type> *>(k);
-            if (wish->also) record_weigh(wish->shown, g, x, peak);
+            if (wish->also) record_weigh<0>(wish->shown, g, x, peak);
         }
     }
     if (to.greedy) warp_best(k, best, before);

@@ -279,8 +279,8 @@ template <class type> static __device__ __noinline__ bool report_list(work<type>
     float bound = n <= BLOCK_WARPS ? report_reach(q, n) : -FLT_MAX;
     if (bound == -FLT_MAX && k->row.vocab > CANDIDATES) {
         const bool by_pieces = n * 2 > (uint32_t)k->groups;
-        bound = fmaxf(bound, fast_bound(q, by_pieces ? (const float *)q.pieces4 : q.peak, by_pieces ? k->groups * PIECES : k->groups, n,
-                                        fmaxf(float_of_order(v->least), -0x1p125f), v->best));
+        const float *const peaks = by_pieces ? (const float *)q.pieces4 : q.peak, least = fmaxf(float_of_order(v->least), -0x1p125f);
+        bound = fmaxf(bound, fast_bound<type::LINEAR>(q, peaks, by_pieces ? k->groups * PIECES : k->groups, n, least, v->best));
     }
     bound = fmaxf(bound, v->kept.low);
     if (!fast_gather(*k, bound)) return false;

@@ -22,7 +22,9 @@ struct sample_code {
 /* What plan creation learns about the device. */
 struct device_state : device_facts {
     char name[64];
-    sample_code plain, requested, decided; /* requested: of calls with extras or a report; decided: of those that write filtered rows */
+    /* indexed: of rows by row_index, and of probabilities; requested: of calls with extras or a report; decided: of those that write
+     * filtered rows */
+    sample_code plain, indexed, requested, decided;
     size_t sections; /* of all rows together, of the call that has most: sums.cuh */
 };
 
@@ -123,7 +125,7 @@ static size_t sections_most(const raffle_plan_desc *desc, int processors) {
     int64_t most = 0;
     for (int64_t rows = 1; rows <= desc->rows_max && rows <= SUM_ROWS * processors; ++rows) {
         int32_t part;
-        parts_grid(rows, groups, groups, processors, &part);
+        parts_grid(rows, rows, groups, groups, processors, &part);
         const int64_t of_rows = rows * sections_made(rows, groups, part, processors);
         if (of_rows > most) most = of_rows;
     }
@@ -173,8 +175,9 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     device_state made = {};
     static_cast<device_facts &>(made) = facts_make(plan->desc.device, properties, attributes.ptxVersion);
     if (code == cudaSuccess) code = code_load(&made.plain, kernels[plan->desc.dtype], made);
+    if (code == cudaSuccess) code = code_load(&made.indexed, sample_indexed[probs][plan->desc.dtype], made);
     if (code == cudaSuccess && plan->desc.flags) code = code_load(&made.requested, sample_requested[plan->desc.dtype], made);
-    if (code == cudaSuccess && !probs) code = code_load(&made.decided, decide_kernels[plan->desc.dtype], made);
+    if (code == cudaSuccess) code = code_load(&made.decided, (probs ? decide_probs : decide_kernels)[plan->desc.dtype], made);
     if (code == cudaSuccess && made.clusters) code = write_prepare(&plan->desc);
     if (code == cudaSuccess && !probs) code = keep_prepare();
     if (code != cudaSuccess) return device_fail(error, "loading the kernel for this GPU", code);
@@ -238,8 +241,10 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
 }
 
 static cudaError_t launch(const device_state *state, const sample_code &code, sample_args *a, cudaStream_t stream) {
-    const bool prepares = a->extra || (a->allow && &code != &state->plain); /* parts must fit into edit_space */
-    const dim3 grid = parts_grid(a->rows, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
+    /* Parts must fit into edit_space. Of rows that several results share, one reads. */
+    const bool prepares = a->extra || (a->allow && (&code == &state->requested || &code == &state->decided));
+    const int64_t read = &code == &state->indexed && a->row_index && a->data_rows < a->rows ? a->data_rows : a->rows;
+    const dim3 grid = parts_grid(a->rows, read, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
     const int64_t each = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
     const size_t spread = state->early && each < BLOCKS_PER_SM ? shared_spread(*state, each) : 0;
     a->sections = sections_made(a->rows, a->groups, a->part, state->processors);
@@ -249,16 +254,14 @@ static cudaError_t launch(const device_state *state, const sample_code &code, sa
 static raffle_status draw(const raffle_plan *plan, const call *call, raffle_error *error) {
     const device_state *state = (const device_state *)plan->state;
     const bool requested = call->params.extra || call->result.report;
+    const bool indexed = plan->desc.input == RAFFLE_PROBS || call->logits.row_index;
     sample_args a;
-    if (plan->desc.input == RAFFLE_PROBS || (call->logits.row_index && !requested)) { /* two launches */
-        if (!call->result.advance) return write_call(plan, call, error);
-        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "result.advance is set: on CUDA it is for logits without row_index");
-    }
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    cudaError_t code = launch(state, requested ? state->requested : state->plain, &a, call->launch.stream);
+    const sample_code &kernel = requested ? state->requested : indexed ? state->indexed : state->plain;
+    const cudaError_t code = launch(state, kernel, &a, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 
@@ -271,12 +274,12 @@ static raffle_status sample(const raffle_plan *plan, const call *call, raffle_er
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 
-/* raffle_softmax and raffle_mask. Rows of logits that are filtered are decided by the loops of raffle_sample, then written: of those, only
- * groups that keep a token are read again. */
+/* raffle_softmax and raffle_mask. Rows that are filtered are decided by the loops of raffle_sample, then written: of those, only groups
+ * that keep a token are read again. */
 static raffle_status write(const raffle_plan *plan, const call *call, raffle_error *error) {
     const device_state *state = (const device_state *)plan->state;
     sample_args a;
-    if (plan->desc.input == RAFFLE_PROBS || !params_filter(&call->params)) return write_call(plan, call, error);
+    if (!params_filter(&call->params)) return write_call(plan, call, error);
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(state->device);

@@ -62,7 +62,7 @@ template <class type> __device__ __forceinline__ int32_t part_exponent(work<type
     }
     fast_range(&least, &most, q.space[0]);
     const float top = float_of_order(most);
-    const bool holds = top > MINUS_INF && weights_hold(by, top) && !group_far(by, top, float_of_order(least));
+    const bool holds = top > MINUS_INF && weights_hold<0>(by, top) && !group_far(by, top, float_of_order(least));
     return holds ? ref_make_near(by, top).exponent : EXPONENT_NONE;
 }
 

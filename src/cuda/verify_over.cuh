@@ -10,7 +10,7 @@ struct left_row {
     device_row row;
     const float *peak; /* the records of its groups; mass NULL: there is no such row */
     uint64_t *mass;
-    fast_scale scale;
+    fast_scale<0> scale;
     bool near; /* groups that have tickets are weighed by PLAIN references */
     bool sure; /* and their records say how many */
 };

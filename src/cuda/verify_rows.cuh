@@ -60,7 +60,7 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     const int64_t r = draft ? request_of(a, index - a.rows, 0) : request_of(a, index, 1);
     int64_t first, count;
     row_params p = {};
-    const bool probs = draft && a.draft_probs;
+    const bool probs = type::LINEAR;
     const bool here = request_range(a, r, &first, &count);
     bool valid = here && (probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p));
     const int64_t node = (draft ? index - a.rows : index - r) - first - 1;
@@ -85,14 +85,10 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     p.more = more;
     p.flags |= k->request.extra.flags;
 #endif
-    records to = records_make(p);
+    records to = records_make<type>(p);
 #if CUT_MORE
     if (!to.pieces) p.more.keep_least = 0; /* as raffle_sample does */
 #endif
-    if (probs) { /* the first reading knows logits only: whoever finishes the row weighs it */
-        to.weights = false;
-        to.pieces = true;
-    }
     to.peak = a.peak + index * a.groups * PIECES;
     to.mass = a.mass + index * a.groups;
     if constexpr (type::REQUESTED) {
@@ -128,20 +124,13 @@ template <class type> __device__ __forceinline__ row_law law_begin(const work<ty
 }
 
 /* The law of any other row whose groups are all read, by all threads. */
-template <class type> static __device__ __noinline__ void law_make(work<type> *k, bool probs, row_law *law) {
+template <class type> static __device__ __noinline__ void law_make(work<type> *k, row_law *law) {
     __builtin_assume(__isShared(k));
     float best;
-    int32_t token;
-    if (probs) { /* the short ways know logits only */
-        k->begin();
-        token = row_finish(k);
-        best = k->row_best;
-    } else {
-        token = row_draw(*k, &best);
-    }
+    const int32_t token = row_draw(*k, &best);
     if (threadIdx.x == 0) {
         const answer &told = k->told;
-        row_law made = law_begin(*k, head_make(best, token, k->nan, probs && k->nan));
+        row_law made = law_begin(*k, head_make(best, token, k->nan, type::LINEAR && k->nan));
         float most = best;
         made.greedy = CUT_MORE && told.greedy && !made.empty; /* a row may be read like others for its report */
         if (told.capped) most = told.high;
@@ -237,7 +226,7 @@ __device__ __forceinline__ closing part_judge(const verify_args &a, work<type> &
             if (p.first == 0 && p.end == a.groups && !k.to.greedy) last = true, k.nan = nan; /* nobody else to wait for */
             else last = row_arrive(state, &k, p.end - p.first, nan);
             if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
-                const bool draft = p.row >= a.rows, empty = draft && a.draft_probs && k.nan;
+                const bool draft = p.row >= a.rows, empty = type::LINEAR && k.nan;
                 const row_law made = law_begin(k, k.valid ? head_greedy(__ldcg(&state->best), k.nan, empty) : head_wrong());
                 law_leave(a, p.row, state, made);
                 if (draft) /* else nobody asks for them; and offsets may be those of no row */
@@ -258,7 +247,7 @@ __device__ __forceinline__ closing part_judge(const verify_args &a, work<type> &
     __syncthreads();
     if (!last) return CLOSES_NOT;
     const int64_t index = part_make(a).row;
-    law_make(&k, index >= a.rows && a.draft_probs, &law);
+    law_make(&k, &law);
     law_leave_all(a, index, law);
     bool asks = true;
     if constexpr (type::ASKED) asks = !k.ask.done || (a.parent && index < a.rows);

@@ -19,7 +19,8 @@
 
 /* The draw: q.mass holds what groups [from, to) keep, tokens >= threshold, and one of them has the ticket. Leaves q.token. */
 template <class type>
-__device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale &s, float threshold, int from, int to, uint64_t ticket) {
+__device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale<type::LINEAR> &s, float threshold, int from, int to,
+                                          uint64_t ticket) {
     quick &q = k.q;
     const int per = (to - from + BLOCK_THREADS - 1) / BLOCK_THREADS, first = from + (int)threadIdx.x * per;
     uint64_t own = 0, unused;
@@ -34,7 +35,7 @@ __device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale &s, fl
     }
     __syncthreads();
     const int64_t id = q.group * (int64_t)GROUP + threadIdx.x;
-    const wide_group w = wide_group_make(s, q.peak[q.group]);
+    const wide_group<type::LINEAR> w = wide_group_make(s, q.peak[q.group]);
     const float x = threadIdx.x < GROUP ? token_read_inline<type>(k.row, id) : MINUS_INF;
     const uint64_t held = x >= threshold ? (uint64_t)wide_weight(w, x) << w.left : 0;
     before = fast_before(held, q.space[5], &unused);
@@ -43,7 +44,7 @@ __device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale &s, fl
 }
 
 /* Leaves what each of groups [from, to) has at or above `low` in q.mass. */
-template <class type> __device__ __forceinline__ void wide_weigh(work<type> &k, const fast_scale &s, float low, int from, int to) {
+template <class type> __device__ __forceinline__ void wide_weigh(work<type> &k, const fast_scale<type::LINEAR> &s, float low, int from, int to) {
     quick &q = k.q;
     row_visit<type>(k.row, from, to, [&](int g, const float x[LANE_TOKENS]) {
         float y[LANE_TOKENS];
@@ -55,7 +56,7 @@ template <class type> __device__ __forceinline__ void wide_weigh(work<type> &k, 
 }
 
 /* The same for all; returns the sum. */
-template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &k, const fast_scale &s, float low) {
+template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &k, const fast_scale<type::LINEAR> &s, float low) {
     quick &q = k.q;
     uint64_t own = 0;
     wide_weigh(k, s, low, 0, k.groups);
@@ -68,8 +69,8 @@ template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &
 
 /* The threshold by bins of the window, for rows of which a list would be too long: two readings. */
 template <class type>
-__device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale &s, const wide_window window, uint64_t target,
-                                             float *threshold, uint64_t *total) {
+__device__ __forceinline__ bool wide_by_bins(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> window,
+                                             uint64_t target, float *threshold, uint64_t *total) {
     quick &q = k.q;
     int bin;
     uint64_t above, own = 0;
@@ -106,7 +107,7 @@ template <class type> __device__ __forceinline__ uint64_t section_sum(const work
 }
 
 /* Whether all groups have sums, and their tickets are whole; how far each section is below goes to q.list. */
-template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale &s, int sections) {
+template <class type> __device__ __forceinline__ bool sums_hold(work<type> &k, const fast_scale<0> &s, int sections) {
     const bool all = __ldcg(k.flat) == (uint64_t)k.groups; /* if not, what is read here means nothing, and is not used */
     for (int i = threadIdx.x; i < sections; i += BLOCK_THREADS) k.q.list[i] = (uint32_t)s.exponent - (uint32_t)__ldcg(k.heads + i);
     __syncthreads();
@@ -144,7 +145,7 @@ struct wide_choice {
 /* Given the threshold, what the listed tokens of each group keep in q.mass, and what this thread's section has above them: finds the
  * section that holds the ticket. Only its groups are weighed. */
 template <class type>
-__device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, uint64_t own, uint64_t total, wide_choice *c) {
+__device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale<0> &s, uint64_t own, uint64_t total, wide_choice *c) {
     quick &q = k.q;
     const int first = (int)threadIdx.x * k.section;
 #pragma unroll 4
@@ -168,7 +169,7 @@ __device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale &s, 
 }
 
 /* Finds the threshold, and what to draw from. False if there are no sums or they do not reach it. */
-template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale &s, uint64_t target, wide_choice *c) {
+template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k, const fast_scale<0> &s, uint64_t target, wide_choice *c) {
     enum { FIRST = SUM_BINS / SUM_STEPS };
     quick &q = k.q;
     if (!k.may_sum || k.nan || k.spread <= 0) return false;
@@ -194,7 +195,7 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
     if (listed > LISTED) return false;
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
     /* The value's logits, and a bit more: half a value, and 0.05 for what rounding does where values are largest, 2^17. */
-    const wide_window window = wide_window_make(middle - 0.6f * one, middle + 0.6f * one);
+    const wide_window<0> window = wide_window_make<0>(middle - 0.6f * one, middle + 0.6f * one);
     if (!wide_pick<false>(k, s, window, listed, above, target, &c->threshold, &total)) return false;
     __syncthreads();
     sums_choose(k, s, own, total, c);
@@ -204,19 +205,20 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
 /* The threshold by windows around a guess. Leaves what every group keeps in q.mass, and gives the sum. Not inlined: top-k and top-p may
  * both ask. */
 template <bool counts, class type>
-static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, float *threshold,
-                                                  uint64_t *total) {
+static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fast_scale<type::LINEAR> s, const wide_quest quest,
+                                                  float *threshold, uint64_t *total) {
     __builtin_assume(__isShared(shared_k));
     enum { TRIES = 3, SPARSE = 64 };
     work<type> &k = *shared_k;
     wide_guessed guess;
-    wide_window window;
+    wide_window<type::LINEAR> window;
+    const float most = axis_of<type::LINEAR>(s.best);
     if (wide_guess<counts>(&k, s, quest, &guess)) {
-        window = wide_around<type>(guess.middle, guess.half, s.best);
+        window = wide_around<type>(guess.middle, guess.half, most);
     } else { /* the threshold is among the heaviest few: all of them are listed, from a value on that about half a list reaches */
         const wide_quest few = {LISTED / 2, 0, -FLT_MAX};
         if (counts || !wide_guess<true>(&k, s, few, &guess)) return false;
-        window = wide_window_make(guess.middle, s.best);
+        window = wide_window_make<type::LINEAR>(guess.middle, most);
     }
     const bool alike = guess.half < ALIKE * guess.width; /* a list of equals would be too long */
     const bool few = counts && quest.target <= (uint64_t)k.row.vocab / SPARSE; /* dev/cuda: where more stay, weighing all is faster */
@@ -226,17 +228,18 @@ static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fa
         const wide_read r = few ? wide_list_few(&k, s, window) : wide_list<counts>(&k, s, window);
         if (r.inside <= LISTED && wide_pick<counts>(k, s, window, r.inside, r.above, quest.target, threshold, total)) return true;
         if (r.inside > LISTED) guess.half *= __fdividef(0.75f * LISTED, (float)r.inside); /* the same with a narrower window */
-        window = wide_around<type>(*threshold, guess.half, s.best);
+        window = wide_around<type>(*threshold, guess.half, most);
         __syncthreads();
     }
     if (counts) return false;
-    window = wide_window_make(guess.middle - 8.0f * guess.width, fminf(guess.middle + 8.0f * guess.width, s.best));
+    window = wide_window_make<type::LINEAR>(guess.middle - 8.0f * guess.width, fminf(guess.middle + 8.0f * guess.width, most));
     return wide_by_bins(k, s, window, quest.target, threshold, total);
 }
 
 /* Top-k, min-p and top-p one behind the other, as row_cut (cut.h) does. Leaves what every group keeps in q.mass, and gives the sum and the
  * threshold. */
-template <class type> __device__ __forceinline__ bool wide_cut(work<type> &k, const fast_scale &s, float *threshold, uint64_t *total) {
+template <class type> __device__ __forceinline__ bool wide_cut(work<type> &k, const fast_scale<type::LINEAR> &s, float *threshold,
+                                                                uint64_t *total) {
     const rules &r = k.rules;
     const row_params &p = k.params;
     const float min_p = r.min_p_first || r.min_p_last ? min_p_low(&p, k.min_p_reach, s.best) : -FLT_MAX;
@@ -278,7 +281,7 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     const rules &r = k.rules;
-    fast_scale s, filter;
+    fast_scale<type::LINEAR> s, filter;
     if (!fast_scale_make(k.by, best, &s) || !fast_scale_make(k.filter_by, best, &filter)) return false;
     wide_choice c = {0.0f, 0, k.groups, 0};
     bool chosen = false;
@@ -292,6 +295,8 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
         if (threadIdx.x == 0) k.tell(c.threshold, total, 0);
         c.ticket = mul_high(k.bits, total);
     }
+    if constexpr (type::INDEXED)
+        if (threadIdx.x == 0) k.state = MASS_QUICK;
     __syncthreads();
     wide_draw(k, s, c.threshold, c.from, c.to, c.ticket);
     return true;

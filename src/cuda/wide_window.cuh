@@ -5,10 +5,11 @@
 
 #include "sums.cuh"
 
-/* A group with maximum m, of a row that is weighed by PLAIN references. `most`: right is no more. */
-__device__ __forceinline__ group_ref group_ref_near(const fast_scale &s, float m, uint32_t most = UINT32_MAX) {
+/* A group with maximum m, of a row that is weighed by usual references. `most`: right is no more. */
+template <int linear>
+__device__ __forceinline__ group_ref group_ref_near(const fast_scale<linear> &s, float m, uint32_t most = UINT32_MAX) {
     group_ref g;
-    g.ref = ref_make_near(s.by, m);
+    g.ref = ref_usual<linear>(s.by, m);
     g.below = (uint32_t)s.exponent - (uint32_t)g.ref.exponent;
     g.left = g.below < TICKET_BITS ? TICKET_BITS - g.below : 0;
     g.right = g.below > TICKET_BITS ? min(g.below - TICKET_BITS, most) : 0;
@@ -16,23 +17,25 @@ __device__ __forceinline__ group_ref group_ref_near(const fast_scale &s, float m
 }
 
 /* The same for loops that shift by `right` without a question: no token has a ticket if the group is `empty`. */
-struct wide_group : group_ref {
+template <int linear> struct wide_group : group_ref {
     bool empty;
 };
-__device__ __forceinline__ wide_group wide_group_make(const fast_scale &s, float m) {
-    wide_group w;
+template <int linear> __device__ __forceinline__ wide_group<linear> wide_group_make(const fast_scale<linear> &s, float m) {
+    wide_group<linear> w;
     (group_ref &)w = group_ref_near(s, m, 31);
-    w.empty = !(m >= s.best - s.by.drop) || w.below >= TICKET_BITS + 32;
+    w.empty = !(linear ? m > 0.0f : m >= s.best - s.by.drop) || w.below >= TICKET_BITS + 32;
     return w;
 }
-__device__ __forceinline__ uint32_t wide_weight(const wide_group &w, float x) { return v_round(v_weight(x, &w.ref, 0)) >> w.right; }
+template <int linear> __device__ __forceinline__ uint32_t wide_weight(const wide_group<linear> &w, float x) {
+    return weigh_usual<linear>(x, w.ref) >> w.right;
+}
 /* Tickets of a group's tokens, y being the lane's, or -inf where a token is not wanted: what stands under a condition is done one behind
  * the other. */
-__device__ __forceinline__ uint64_t wide_sum(const wide_group &w, const float y[LANE_TOKENS]) {
+template <int linear> __device__ __forceinline__ uint64_t wide_sum(const wide_group<linear> &w, const float y[LANE_TOKENS]) {
     uint32_t weight[LANE_TOKENS];
     uint64_t sum = 0;
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) weight[j] = v_round(v_weight(y[j], &w.ref, 0));
+    for (int j = 0; j < LANE_TOKENS; ++j) weight[j] = weigh_usual<linear>(y[j], w.ref);
     if (w.right) {
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) weight[j] >>= w.right;
@@ -45,14 +48,18 @@ __device__ __forceinline__ uint64_t wide_sum(const wide_group &w, const float y[
 
 /* ---- where the threshold probably lies ---------------------------------------------------------------------- */
 
-/* A range of values (low, high] cut into bins. */
-struct wide_window {
+/* A range (low, high] of the axis of values (axis_of), cut into bins. Which tokens are above, inside and below is exact: none that is
+ * larger lies lower. */
+template <int linear> struct wide_window {
     float low, high, scale;
-    /* Of any logit: those that change under the kernel may be outside. */
-    __device__ __forceinline__ int bin(float x) const { return max(0, min(BINS - 1, (int)((x - low) * scale))); }
+    __device__ __forceinline__ bool over(float x) const { return axis_of<linear>(x) > high; }
+    __device__ __forceinline__ bool from_low(float x) const { return axis_of<linear>(x) > low; }
+    __device__ __forceinline__ bool inside(float x) const { return from_low(x) && !over(x); }
+    /* Of any token: those that change under the kernel may be outside. */
+    __device__ __forceinline__ int bin(float x) const { return max(0, min(BINS - 1, (int)((axis_of<linear>(x) - low) * scale))); }
 };
-__device__ __forceinline__ wide_window wide_window_make(float low, float high) {
-    wide_window w = {low, high, __fdividef(BINS, high - low)};
+template <int linear> __device__ __forceinline__ wide_window<linear> wide_window_make(float low, float high) {
+    wide_window<linear> w = {low, high, __fdividef(BINS, high - low)};
     if (!(w.scale < FLT_MAX)) w.scale = 0.0f;
     return w;
 }
@@ -65,7 +72,7 @@ struct wide_quest {
     float floor;  /* among which the threshold is */
 };
 
-/* Where a threshold probably lies. */
+/* Where a threshold probably lies, on the axis of values. */
 struct wide_guessed {
     float middle, half; /* a window with many tokens, but not too many */
     float width;        /* of the bins that told */
@@ -73,25 +80,32 @@ struct wide_guessed {
 
 #define ALIKE 0.1f /* windows narrower than this part of a bin: its tokens are few different values */
 
-/* A window around a value. */
-template <class type> __device__ __forceinline__ wide_window wide_around(float middle, float half, float best) {
-    if (type::BYTES == 2) half = fmaxf(half, fabsf(middle) * 0x1p-7f); /* from one bf16 to the next */
-    return wide_window_make(middle - half, fminf(middle + half, best));
+/* A window around a place on the axis, up to `most` there. */
+template <class type> __device__ __forceinline__ wide_window<type::LINEAR> wide_around(float middle, float half, float most) {
+    if (type::BYTES == 2) half = fmaxf(half, type::LINEAR ? 0x1p16f : fabsf(middle) * 0x1p-7f); /* from one bf16 to the next */
+    return wide_window_make<type::LINEAR>(middle - half, fminf(middle + half, most));
 }
 
 /* Tickets of a token of group g. */
-__device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scale &s, int g, float x) {
-    const wide_group w = wide_group_make(s, q.peak[g]);
+template <int linear> __device__ __forceinline__ uint64_t wide_tickets(const quick &q, const fast_scale<linear> &s, int g, float x) {
+    const wide_group<linear> w = wide_group_make(s, q.peak[g]);
     return w.empty ? 0 : (uint64_t)wide_weight(w, x) << w.left;
 }
 
-/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the values above `low`. Those from the floor on count: each for
+/* The weight of a token where 2^exponent of the row is 1, about. */
+template <int linear> __device__ __forceinline__ float wide_power(const fast_scale<linear> &s, float x) {
+    if (!linear) return exp2f(one_fma(x, s.by.c, -(float)s.exponent));
+    const ref f = ref_make_linear(s.best);
+    return v_weight_any(x, &f) * 0x1p-31f;
+}
+
+/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the axis above `low`. Those from the floor on count: each for
  * one unit, or for its weight, where 2^exponent is `unit` units. Returns the units below the bins. Weights are approximate here, and none
  * counts for more than MOST_UNITS, so that no sum overflows: what is so heavy lies above the threshold. */
 enum { GUESS_GROUPS = 128, MOST_UNITS = 1 << 17 };
 static_assert((uint64_t)GUESS_GROUPS * GROUP * MOST_UNITS <= 1ull << 32, "all units of all tokens");
 template <bool counts, class type>
-__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale &s, const wide_quest &quest, int groups, float low,
+__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_quest &quest, int groups, float low,
                                                 float width, float unit) {
     quick &q = k.q;
     const float scale = fminf(__fdividef(1.0f, width), FLT_MAX);
@@ -101,11 +115,12 @@ __device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale 
     const auto spread = [&](int, const float x[LANE_TOKENS]) {
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            const bool meant = x[j] >= quest.floor, here = x[j] > low; /* NaN is not */
-            const float power = meant ? one_fma(x[j], s.by.c, -(float)s.exponent) : MINUS_INF;
-            const uint32_t units = counts ? meant : (uint32_t)fminf(exp2f(power) * unit + 0.5f, MOST_UNITS - 1);
+            const float at = axis_of<type::LINEAR>(x[j]);
+            const bool meant = x[j] >= quest.floor, here = at > low; /* NaN is not */
+            const float power = wide_power(s, meant ? x[j] : MINUS_INF);
+            const uint32_t units = counts ? meant : (uint32_t)fminf(power * unit + 0.5f, MOST_UNITS - 1);
             below += here ? 0 : units;
-            atomicAdd(q.guess + (int)fminf((fmaxf(x[j], low) - low) * scale, GUESS_BINS - 1), here ? units : 0);
+            atomicAdd(q.guess + (int)fminf((fmaxf(at, low) - low) * scale, GUESS_BINS - 1), here ? units : 0);
         }
     };
     const int whole = max(1, (int)(k.row.vocab / GROUP)); /* the last is left out if it is cut short */
@@ -126,7 +141,7 @@ __device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale 
  * than one at the threshold, so how many of them are missed or met by chance is known to be small, whatever is above. Tokens are spread
  * over bins of values, and the bin that matters once more if it has very many. */
 template <bool counts, class type>
-static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_scale s, const wide_quest quest, wide_guessed *guess) {
+static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_scale<type::LINEAR> s, const wide_quest quest, wide_guessed *guess) {
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3, WANTED = 1 << 21, AROUND = 3, LONELY = 64 };
@@ -134,12 +149,14 @@ static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_
     const int groups = max(16, min((int)GUESS_GROUPS, k.groups / 8));
     const float part = (float)groups / (float)k.groups;
     /* What is 30 powers of two below the best weighs nothing in a guess; and tokens are counted as far down as groups tell. */
-    const float deep = counts ? fmaxf(3.0f * (s.best - float_of_order(q.least)), s.by.drop * 0.25f) : s.by.drop * 0.5f;
-    float low = s.best - deep, high = s.best;
+    const float drop = type::LINEAR ? 60.0f * 0x1p23f : s.by.drop, most = axis_of<type::LINEAR>(s.best);
+    const float deep = counts ? fmaxf(3.0f * (most - axis_of<type::LINEAR>(float_of_order(q.least))), drop * 0.25f) : drop * 0.5f;
+    float low = most - deep, high = most;
     /* The tickets below the threshold, which are WANTED units in the groups that are looked at; a weight of 2^exponent is
-     * 2^41.5 tickets. */
+     * 2^41.5 tickets, and 2^41 of a row of weights. */
+    const float whole = type::LINEAR ? 0x1p41f : 0x1.6ap41f;
     const float under = counts ? 1.0f : fmaxf((float)(quest.all - quest.target), 1.0f);
-    const float unit = fminf(__fdividef(WANTED * 0x1.6ap41f, under * part), 0x1p60f);
+    const float unit = fminf(__fdividef(WANTED * whole, under * part), 0x1p60f);
     for (int round = 0;; ++round) {
         const float width = (high - low) * (1.0f / GUESS_BINS);
         uint32_t before = wide_spread<counts>(k, s, quest, groups, low, width, unit), own[OWN], of_thread = 0, wanted = WANTED;
@@ -167,7 +184,7 @@ static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_
         float of_bins = 0.0f;
 #pragma unroll
         for (int i = -AROUND; i <= AROUND; ++i) of_bins += (float)q.guess[max(0, min(bin + i, GUESS_BINS - 1))];
-        const float each = exp2f(guess->middle * s.by.c - (float)s.exponent + (float)(WEIGHT_BITS + TICKET_BITS) + 0.5f);
+        const float each = wide_power(s, axis_value<type::LINEAR>(guess->middle)) * whole;
         const float tokens = counts ? __fdividef(of_bins, part) : of_bins * (1.0f / WANTED) * __fdividef(under, each);
         guess->half = fminf(__fdividef(0.4f * LISTED * (2 * AROUND + 1) * width, tokens), 16.0f * width);
         __syncthreads(); /* the bins are used again */
@@ -264,10 +281,10 @@ struct half_marks {
     }
 };
 
-/* Of the marked tokens of groups [from, from + MARKED), adds up those above `high`, each group's tickets into q.mass, and leaves the
+/* Of the marked tokens of groups [from, from + MARKED), adds up those above the window, each group's tickets into q.mass, and leaves the
  * others marked. Returns how many this thread has added. A thread has the marks of half a group: where few tokens are marked, as by a
  * top-k, weighing these one by one takes a third of the time of weighing all. */
-template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &k, const fast_scale &s, float high, int from) {
+template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window, int from) {
     enum { AT_ONCE = 4 };
     quick &q = k.q;
     const bool plain = row_plain(k.row);
@@ -278,7 +295,7 @@ template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &
         const bool own = first + (int)threadIdx.x < halves;
         const int half = own ? first + (int)threadIdx.x : 0, g = from + half / 2;
         ulonglong2 *const at = (ulonglong2 *)q.marked + half;
-        const wide_group w = wide_group_make(s, q.peak[g]);
+        const wide_group<type::LINEAR> w = wide_group_make(s, q.peak[g]);
         half_marks marks = {own ? at->x : 0, own ? at->y : 0}, inside = {0, 0};
         uint64_t sum = 0;
 #pragma unroll 1
@@ -291,7 +308,7 @@ template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &
             places_read<AT_ONCE>(k, plain, place, x);
 #pragma unroll
             for (int n = 0; n < AT_ONCE; ++n) {
-                const bool above = n < left && x[n] > high;
+                const bool above = n < left && window.over(x[n]);
                 inside.put(place[n] % (GROUP / 2), n < left && !above);
                 sum += wide_weight(w, above ? x[n] : MINUS_INF);
                 count += above;
@@ -315,23 +332,23 @@ struct wide_read {
 /* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed. Not inlined: with
  * what its caller holds there would not be enough registers for loads on their way. */
 template <bool counts, class type>
-static __device__ __noinline__ wide_read wide_list(work<type> *shared_k, const fast_scale s, const wide_window window) {
+static __device__ __noinline__ wide_read wide_list(work<type> *shared_k, const fast_scale<type::LINEAR> s, const wide_window<type::LINEAR> window) {
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     quick &q = k.q;
     wide_read r;
     uint64_t above = 0;
     r.inside = wide_mark<64>(k, [&](int g, const float x[LANE_TOKENS]) {
-        const wide_group w = wide_group_make(s, q.peak[g]);
+        const wide_group<type::LINEAR> w = wide_group_make(s, q.peak[g]);
         uint32_t inside = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            above += counts && x[j] > window.high;
-            if (x[j] > window.low && !(x[j] > window.high)) inside |= 1u << j;
+            above += counts && window.over(x[j]);
+            if (window.inside(x[j])) inside |= 1u << j;
         }
         float y[LANE_TOKENS];
 #pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) y[j] = x[j] > window.high ? x[j] : MINUS_INF;
+        for (int j = 0; j < LANE_TOKENS; ++j) y[j] = window.over(x[j]) ? x[j] : MINUS_INF;
         const uint64_t sum = wide_sum(w, y);
         if (threadIdx.x % WARP == 0) {
             q.mass[g] = sum;
@@ -345,7 +362,7 @@ static __device__ __noinline__ wide_read wide_list(work<type> *shared_k, const f
 
 /* The same where few tokens are above the window, and how many is asked for. */
 template <class type>
-static __device__ __noinline__ wide_read wide_list_few(work<type> *shared_k, const fast_scale s, const wide_window window) {
+static __device__ __noinline__ wide_read wide_list_few(work<type> *shared_k, const fast_scale<type::LINEAR> s, const wide_window<type::LINEAR> window) {
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     wide_read r;
@@ -354,10 +371,10 @@ static __device__ __noinline__ wide_read wide_list_few(work<type> *shared_k, con
         uint32_t from_low = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
-            if (x[j] > window.low) from_low |= 1u << j;
+            if (window.from_low(x[j])) from_low |= 1u << j;
         return from_low;
     };
-    r.inside = wide_mark<128>(k, meant, [&](int from) { above += wide_sift(k, s, window.high, from); });
+    r.inside = wide_mark<128>(k, meant, [&](int from) { above += wide_sift(k, s, window, from); });
     r.above = fast_sum(above, k.q.space[6]);
     return r;
 }
@@ -400,21 +417,21 @@ __device__ __forceinline__ bool wide_bin_find(quick &q, uint64_t above, uint64_t
 
 /* The same by a reading of the row. */
 template <class type>
-__device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale &s, const wide_window window, uint64_t target, int *bin,
-                                         uint64_t *above_bin) {
+__device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> window,
+                                         uint64_t target, int *bin, uint64_t *above_bin) {
     quick &q = k.q;
     if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
     __syncthreads();
     uint64_t above = 0;
     row_visit<type>(k.row, 0, k.groups, [&](int g, const float x[LANE_TOKENS]) {
-        const wide_group w = wide_group_make(s, q.peak[g]);
-        if (w.empty || !(q.peak[g] >= window.low)) return;
+        const wide_group<type::LINEAR> w = wide_group_make(s, q.peak[g]);
+        if (w.empty || !(axis_of<type::LINEAR>(q.peak[g]) >= window.low)) return;
         uint64_t sum = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
             const uint32_t weight = wide_weight(w, x[j]);
-            if (x[j] > window.high) sum += weight;
-            else if (x[j] > window.low) wide_add(q, window.bin(x[j]), (uint64_t)weight << w.left);
+            if (window.over(x[j])) sum += weight;
+            else if (window.from_low(x[j])) wide_add(q, window.bin(x[j]), (uint64_t)weight << w.left);
         }
         above += sum << w.left;
     });
@@ -425,21 +442,22 @@ __device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale &s, con
 
 /* The third reading: what every group has above a bin of the window into q.mass, what it has inside into q.inside, and
  * the tokens inside as candidates. */
-template <class type> __device__ __forceinline__ void wide_split(work<type> &k, const fast_scale &s, const wide_window window, int bin) {
+template <class type>
+__device__ __forceinline__ void wide_split(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> window, int bin) {
     quick &q = k.q;
     uint32_t least = 0xffffffffu, most = 0;
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = q.inside[g] = 0;
     if (threadIdx.x == 0) q.count = 0;
     __syncthreads();
     row_visit<type>(k.row, 0, k.groups, [&](int g, const float x[LANE_TOKENS]) {
-        const wide_group w = wide_group_make(s, q.peak[g]);
-        if (w.empty || !(q.peak[g] >= window.low)) return;
+        const wide_group<type::LINEAR> w = wide_group_make(s, q.peak[g]);
+        if (w.empty || !(axis_of<type::LINEAR>(q.peak[g]) >= window.low)) return;
         uint64_t sum = 0, inside = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
-            if (!(x[j] > window.low)) continue;
+            if (!window.from_low(x[j])) continue;
             const uint32_t weight = wide_weight(w, x[j]);
-            const int own = x[j] > window.high ? BINS : window.bin(x[j]);
+            const int own = window.over(x[j]) ? BINS : window.bin(x[j]);
             if (own > bin) sum += weight;
             if (own != bin) continue;
             inside += weight;
@@ -488,7 +506,8 @@ __device__ __forceinline__ float wide_threshold(quick &q, const candidates &c, u
 /* Loads the listed tokens and adds their tickets, or ones, to the window's bins. Several are loaded at once, without conditions, so that
  * one does not wait for the other. */
 template <bool counts, class type>
-__device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale &s, const wide_window window, uint32_t count) {
+__device__ __forceinline__ void wide_listed_add(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> window,
+                                                uint32_t count) {
     enum { AT_ONCE = 4 };
     quick &q = k.q;
     const bool plain = row_plain(k.row);
@@ -530,10 +549,10 @@ __device__ __forceinline__ uint32_t wide_threshold_few(quick &q, uint32_t count,
 }
 
 /* Finds the threshold among the listed tokens and adds what stays of them to q.mass; gives the mass of all that stays. False
- * if it is not among them, with where to look instead: NaN if that is not known. */
+ * if it is not among them, with where on the axis to look instead: NaN if that is not known. */
 template <bool counts, class type>
-__device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale &s, const wide_window window, uint32_t listed, uint64_t above,
-                                          uint64_t target, float *threshold, uint64_t *total) {
+__device__ __forceinline__ bool wide_pick(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> window,
+                                          uint32_t listed, uint64_t above, uint64_t target, float *threshold, uint64_t *total) {
     quick &q = k.q;
     if (threadIdx.x < BINS) q.parts[0][threadIdx.x] = q.parts[1][threadIdx.x] = q.parts[2][threadIdx.x] = 0;
     if (threadIdx.x == 0) q.count = 0;

@@ -7,7 +7,7 @@
 
 enum { GRID_ROWS = 32768 }; /* rows along the second side of a grid */
 
-#define KERNELS(type) {records_kernel<type>, verdict_kernel<type>, {write_kernel<type>, list_kernel<type>}, cluster_kernel<type>}
+#define KERNELS(type) {records_kernel<type>, {write_kernel<type>, list_kernel<type>}, cluster_kernel<type>}
 const write_kernels write_kernels_logits[3] = {KERNELS(type_f32), KERNELS(type_f16), KERNELS(type_bf16)};
 
 static const write_kernels *kernels_of(const raffle_plan_desc *desc) {
@@ -50,19 +50,11 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
     a->list = o->kept_list;
     a->count = o->kept_count;
     a->list_stride = o->kept_list_stride;
-    a->token = call->result.token;
-    a->empty_token = p->flags & RAFFLE_EMPTY_IS_ZERO ? 0 : RAFFLE_NO_TOKEN;
-    a->seed = p->seed;
-    a->position = p->position;
-    a->seed_offset = p->seed_offset;
-    a->position_offset = p->position_offset;
-    a->draft_step = p->draft_step;
-    if (a->token) a->row_flags = call->result.row_flags;
     const int64_t bytes = plan->desc.dtype == RAFFLE_F32 ? 4 : 2;
     const bool one = a->rows == 1 && !a->row_index; /* row_stride does not matter */
     a->readable = !a->allow && a->vocab * bytes % 16 == 0 && (uintptr_t)a->logits % 16 == 0;
     if (!one && a->row_stride * bytes % 16) a->readable = 0;
-    a->filters = a->token || params_filter(p);
+    a->filters = params_filter(p);
     char *memory = (char *)call->launch.workspace;
     a->verdicts = (verdict *)memory;
     a->mass = (uint64_t *)(memory + write_workspace(&plan->desc));
@@ -150,7 +142,9 @@ static cudaError_t write_rows(const row_kernels &k, const write_args &a, const d
 cudaError_t write_decided(const raffle_plan *plan, const call *call) {
     write_args a;
     args_make(&a, plan, call);
-    return write_rows(row_kernels_decided[plan->desc.dtype], a, facts_of(plan), call->launch.stream);
+    const bool probs = plan->desc.input == RAFFLE_PROBS;
+    const row_kernels &k = probs ? write_kernels_probs[plan->desc.dtype].rows : row_kernels_decided[plan->desc.dtype];
+    return write_rows(k, a, facts_of(plan), call->launch.stream);
 }
 
 raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -162,14 +156,13 @@ raffle_status write_call(const raffle_plan *plan, const call *call, raffle_error
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     const device_facts &gpu = facts_of(plan);
     cudaError_t code;
-    const bool simple = a.data && a.form != FORM_LOGIT && !a.filters && !a.kept && !a.list && !a.count;
+    const bool simple = a.data && a.form != FORM_LOGIT && !a.kept && !a.list && !a.count;
     cluster_launch once;
     if (gpu.clusters && simple && a.rows <= INT32_MAX / CLUSTER_MOST && cluster_choose(&once, k.cluster, a, gpu, call->launch.stream)) {
         code = cudaLaunchKernelEx(&once.config, k.cluster, a, once.per);
         return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
     }
     code = launch(k.records, grid_of(a, gpu.processors), a, gpu, call->launch.stream);
-    if (code == cudaSuccess && a.filters) code = launch(k.verdicts, dim3((unsigned)least(a.rows, INT32_MAX)), a, gpu, call->launch.stream);
-    if (code == cudaSuccess && !a.token) code = write_rows(k.rows, a, gpu, call->launch.stream);
+    if (code == cudaSuccess) code = write_rows(k.rows, a, gpu, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }

@@ -1,7 +1,5 @@
 /* write.cuh - the kernels of raffle_softmax and raffle_mask on every GPU. The first leaves a record of each group of 256
- * tokens; if there are filters the second decides what each row keeps, one block a row; the last writes. Filtered rows of logits
- * come decided by write_decided.cu instead. The first two also draw tokens, where rows hold probabilities or are shared by several
- * results. */
+ * tokens, or where there are filters decides what each row keeps (decide.cuh); the others write. */
 #ifndef RAFFLE_CUDA_WRITE_CUH
 #define RAFFLE_CUDA_WRITE_CUH
 
@@ -20,10 +18,10 @@ struct verdict {
     int32_t only;  /* 1: one token is kept, with probability 1 */
     int32_t first; /* the first group that holds the best */
     uint32_t flags;
+    bool pieces;   /* its records are maxima of pieces */
 #if CUT_MORE
     device_row row; /* as it was prepared */
     float temperature;
-    bool pieces;    /* its records are maxima of pieces */
 #endif
 };
 
@@ -47,17 +45,11 @@ struct write_args {
     int64_t kept_stride;
     int32_t *list, *count;
     int64_t list_stride;
-    /* a draw instead of an output, if token is set */
-    int32_t *token;
-    int32_t empty_token;
-    const uint64_t *seed, *position;
-    uint64_t seed_offset, position_offset;
-    uint32_t draft_step;
     /* workspace */
     uint64_t *mass;    /* [rows, groups] sums of weights; the highest bit says that the group has a NaN */
-    float *peak;       /* [rows, groups], or [rows, groups, PIECES] if there are filters; see verdict_peak */
+    float *peak;       /* [rows, groups * PIECES]; see verdict_peak */
     verdict *verdicts; /* [rows], made if there are filters */
-    int filters;       /* or a draw: rows are decided by verdict_kernel or decide_kernel */
+    int filters;       /* rows are decided by decide_kernel */
     int readable;      /* logits can be copied as they are, 16 bytes at a time: no masks, everything aligned */
 };
 
@@ -67,12 +59,12 @@ struct row_kernels { /* write rows of which all is known */
     write_function write, list;
 };
 struct write_kernels {
-    write_function records, verdicts;
+    write_function records;
     row_kernels rows;
     cluster_function cluster;
 };
 extern const write_kernels write_kernels_logits[3], write_kernels_probs[3]; /* by raffle_dtype */
-extern const row_kernels row_kernels_decided[3]; /* behind decide_kernels, whose verdicts are of another size */
+extern const row_kernels row_kernels_decided[3]; /* behind decide_kernels of logits, whose verdicts are of another size */
 extern const size_t verdict_decided_bytes;
 
 #define MASS_NAN (1ull << 63)
@@ -87,20 +79,11 @@ __device__ __forceinline__ bool write_params(const write_args &a, int64_t row, r
     p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
     p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
     p->top_k = a.top_k ? a.top_k[slot] : 0;
-    p->draft_step = a.draft_step;
-    p->seed = a.seed_offset + (a.seed ? a.seed[slot] : 0);
-    p->position = a.position_offset + (a.position ? a.position[slot] : 0);
+    p->draft_step = 0; /* nothing is drawn */
+    p->seed = p->position = 0;
     p->flags = a.flags;
     p->vocab = a.vocab;
     return (p->temperature >= 0.0f || !a.temperature) && p->top_p == p->top_p && p->min_p == p->min_p;
-}
-
-/* Whether a result is drawn from the row of the result before it, with the same parameters: whoever draws that draws this. */
-__device__ __forceinline__ bool draw_follows(const write_args &a, int64_t row) {
-    row_params p, q;
-    if (!a.token || !a.row_index || a.allow || row == 0 || row >= a.rows || a.row_index[row] != a.row_index[row - 1]) return false;
-    if (!write_params(a, row, &p) || !write_params(a, row - 1, &q)) return false;
-    return p.temperature == q.temperature && p.top_p == q.top_p && p.min_p == q.min_p && p.top_k == q.top_k;
 }
 
 template <class type> __device__ __forceinline__ device_row write_row(const write_args &a, int64_t row) {
@@ -120,7 +103,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_k
     previous_wait();
     for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
         row_params p;
-        if (!write_params(a, row, &p) || draw_follows(a, row)) continue;
+        if (!write_params(a, row, &p)) continue;
         const device_row r = write_row<type>(a, row);
         const bool weigh = p.temperature >= GREEDY_BELOW || p.temperature == LINEAR_TEMPERATURE;
         const scale by = scale_make(weigh ? p.temperature : 1.0f);
@@ -134,14 +117,9 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_k
                 most = v_max(x[j], most);
             }
             const float peak = float_of_order(warp_max(order_of(most)));
-            if (a.filters) {
-                const float piece = piece_peak(most);
-                if (lane % PIECE_LANES == 0) a.peak[(row * a.groups + g) * PIECES + lane / PIECE_LANES] = piece;
-            } else if (lane == 0) {
-                a.peak[row * a.groups + g] = peak;
-            }
+            if (lane == 0) a.peak[row * a.groups * PIECES + g] = peak;
             uint64_t sum = 0;
-            if (weigh && !a.filters && peak > MINUS_INF) {
+            if (weigh && peak > MINUS_INF) {
                 lane_weights(x, ref_any(by, peak));
 #pragma unroll
                 for (int j = 0; j < LANE_TOKENS; ++j) sum += v_round(x[j]);
@@ -174,6 +152,7 @@ __device__ __forceinline__ verdict verdict_whole(int groups, float temperature, 
     for (int i = 0; i < BLOCK_WARPS; ++i) most = max(most, s->of_warp[i]);
     __syncthreads();
     verdict v;
+    v.pieces = false;
     v.best = key_logit(most);
     v.first = key_token(most);
     v.only = temperature < GREEDY_BELOW && temperature != LINEAR_TEMPERATURE;
@@ -212,9 +191,6 @@ __device__ __forceinline__ verdict verdict_make(const answer &told, float best, 
     return v;
 }
 
-/* Whether verdict_kernel has decided what is written: of probabilities, if there are filters. Logits are never filtered here. */
-template <class type> __device__ __forceinline__ bool verdicts_made(const write_args &a) { return type::LINEAR && a.filters; }
-
 /* What a row keeps, and its temperature; false: a parameter is wrong. */
 template <class type>
 __device__ __forceinline__ bool verdict_of(const write_args &a, int64_t row, verdict *v, float *temperature, verdict_space *s) {
@@ -227,8 +203,8 @@ __device__ __forceinline__ bool verdict_of(const write_args &a, int64_t row, ver
     *v = verdict();
     if (!write_params(a, row, &p)) return false;
     *temperature = p.temperature;
-    if (verdicts_made<type>(a)) *v = a.verdicts[row];
-    else *v = verdict_whole(a.groups, p.temperature, a.peak + row * a.groups, a.mass + row * a.groups, s);
+    if (type::LINEAR && a.filters) *v = a.verdicts[row]; /* logits are never filtered here */
+    else *v = verdict_whole(a.groups, p.temperature, a.peak + row * a.groups * PIECES, a.mass + row * a.groups, s);
     return true;
 #endif
 }
@@ -243,16 +219,10 @@ template <class type> __device__ __forceinline__ device_row written_row(const wr
 }
 
 /* The maximum of a group, out of the row's records. */
-template <class type> __device__ __forceinline__ float verdict_peak(const write_args &a, const verdict &v, int64_t row, int g) {
-#if CUT_MORE
+__device__ __forceinline__ float verdict_peak(const write_args &a, const verdict &v, int64_t row, int g) {
     const float *peaks = a.peak + row * a.groups * PIECES;
     if (v.only) return v.best; /* there are no records */
-    if (!v.pieces) return peaks[g];
-#else
-    if (!verdicts_made<type>(a)) return a.peak[row * a.groups + g];
-    const float *peaks = a.peak + row * a.groups * PIECES;
-#endif
-    return pieces_most(((const float4 *)peaks)[g]);
+    return v.pieces ? pieces_most(((const float4 *)peaks)[g]) : peaks[g];
 }
 
 /* Whether a group may keep a token. */
@@ -400,7 +370,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, WRITES_PE
         __syncthreads();
         for (int first = (blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP) * per; first < a.groups; first += warps * per) {
             const int own = first + lane, count = min(per, a.groups - first);
-            const float peak = w.valid && lane < count ? verdict_peak<type>(a, w.v, row, own) : MINUS_INF;
+            const float peak = w.valid && lane < count ? verdict_peak(a, w.v, row, own) : MINUS_INF;
             const uint32_t keeps = __ballot_sync(ALL_LANES, w.valid && lane < count && verdict_keeps(w.v, own, peak));
             for (int i = 0; i < count; ++i)
                 if (!(keeps >> i & 1)) group_fill(a, w.filling, row, first + i);
@@ -425,77 +395,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) list_kern
         const device_row r = valid ? written_row<type>(a, row, v) : device_row();
         const kept_target to = {nullptr, a.list ? a.list + row * a.list_stride : nullptr, a.list_stride, a.count ? a.count + row : nullptr};
         kept_write<type>(r, valid ? a.groups : 0, v.kept, v.only && v.kept.tie_last == INT32_MAX, to, &kept,
-                         [&](int g) { return verdict_keeps(v, g, verdict_peak<type>(a, v, row, g)); });
-        __syncthreads();
-    }
-}
-
-/* ---- filters ------------------------------------------------------------------------------------------ */
-
-/* Draws the results from `row` on that share its row and parameters, and writes their tokens and flags. */
-template <class type>
-__device__ __forceinline__ void verdict_draw(const write_args &a, work<type> &k, int64_t row, const answer &told, uint32_t flags) {
-    const bool draws = !told.greedy && !(told.row_flags & RULE_ROW_EMPTY);
-    const cut c = cut_of(&told);
-    int32_t token = told.row_flags & RULE_ROW_EMPTY ? a.empty_token : told.token;
-    bool weighed = false;
-    for (int64_t next = row;;) {
-        if (threadIdx.x == 0) {
-            a.token[next] = token;
-            if (a.row_flags) a.row_flags[next] = flags;
-        }
-        if (!draw_follows(a, ++next)) return;
-        if (!draws) continue;
-        row_params p;
-        write_params(a, next, &p);
-        const weighing draw = weighing_make(p.temperature, k.row_best);
-        if (!weighed) told.whole ? k.weigh(&draw) : k.weigh_kept(&draw, c);
-        weighed = true;
-        __syncthreads();
-        token = k.draw_group(&draw, c, told.whole, ticket_drawn(&p, told.draw_tickets));
-        __syncthreads();
-    }
-}
-
-/* What each row keeps, or its token: the stages of cut.h, a block a row. */
-template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) verdict_kernel(const __grid_constant__ write_args a) {
-    __shared__ work<type> k;
-    __shared__ uint32_t nan;
-    previous_wait();
-    for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-        row_params p;
-        if (draw_follows(a, row)) continue;
-        if (!write_params(a, row, &p)) {
-            if (a.token && threadIdx.x == 0) {
-                a.token[row] = RULE_NO_TOKEN;
-                if (a.row_flags) a.row_flags[row] = RAFFLE_ROW_ARGUMENT;
-            }
-            continue;
-        }
-        if (threadIdx.x == 0) {
-            k.row = write_row<type>(a, row);
-            k.groups = a.groups;
-            k.params = p;
-            k.valid = true;
-            k.to.greedy = k.to.weights = false;
-            k.to.pieces = true;
-            k.to.by = scale_make(1.0f); /* of weights, which there are none */
-            k.to.peak = a.peak + row * a.groups * PIECES;
-            k.to.mass = a.mass + row * a.groups;
-            nan = 0;
-        }
-        __syncthreads();
-        for (int g = threadIdx.x; g < a.groups; g += BLOCK_THREADS)
-            if (a.mass[row * a.groups + g] >> 63) nan = 1;
-        __syncthreads(); /* the masses are overwritten from here on */
-        k.begin();
-        const answer told = row_answer(&k, &k.params, k.row_best);
-        const uint32_t flags = told.row_flags | (nan ? RULE_ROW_NAN : 0);
-        if (!type::LINEAR || a.token) {
-            verdict_draw(a, k, row, told, flags);
-        } else if (threadIdx.x == 0) {
-            a.verdicts[row] = verdict_make(told, k.row_best, flags);
-        }
+                         [&](int g) { return verdict_keeps(v, g, verdict_peak(a, v, row, g)); });
         __syncthreads();
     }
 }

@@ -40,6 +40,43 @@ VOCAB(999, 256, 12)
 VOCAB(4097, 128, 12)
 VOCAB(32000, 64, 12)
 VOCAB(151936, 16, 8)
+/* As many groups as the short ways know, and one more. */
+VOCAB(270336, 6, 6)
+VOCAB(270337, 4, 3)
+
+/* Shares and sizes of which from one token to nearly all of the row stay: every way to finish a row has some of them. */
+static void nuclei(int dtype, int64_t vocab) {
+    static const char *const kinds[] = {"normalised", "wide", "uniform", "powers", "ties", "few"};
+    static const float share[] = {0.01f, 0.3f, 0.7f, 0.9f, 0.97f, 0.9999f};
+    enum { ROWS = 36 };
+    test_random r = {(uint64_t)dtype + 40};
+    match *m = match_probs(dtype, vocab, ROWS);
+    for (int n = 0; n < 3 && !match_hopeless(); ++n) { /* top-p; top-k; both, and min-p */
+        match_layout(m, ROWS, (vocab + 7) / 8 * 8, 0, 0);
+        match_fill_weights(m, &r);
+        for (int i = 0; i < ROWS; ++i) m->kind[i] = kinds[i % 6];
+        crew_run(match_weights_part, m);
+        match_send_rows(m);
+        m->has = HAS_TOP_P | HAS_MIN_P | HAS_TOP_K | HAS_FLAGS;
+        m->slots = m->rows;
+        match_pick(m, &r);
+        for (int i = 0; i < ROWS; ++i) {
+            m->control->top_p[i] = n == 1 ? 1.0f : share[i / 6];
+            m->control->top_k[i] = n == 0 ? 0 : (int32_t)((float)vocab * share[i / 6] * (i % 2 ? 0.02f : 1.0f));
+            m->control->min_p[i] = n == 2 && i % 4 == 3 ? 0.001f : 0.0f;
+        }
+        match_run_gpu(m);
+        match_run_cpu(m);
+        match_check(m, 0, m->rows, "nuclei");
+        rows_checked += m->rows;
+    }
+    match_check_space(m, "nuclei");
+    match_free(m);
+}
+TEST(nuclei_of_all_sizes) {
+    NEED_GPU();
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) nuclei(dtype, gpu_quick() ? 9000 : 128256);
+}
 
 /* ---- by index ---- */
 
@@ -74,13 +111,13 @@ static void cpu_part(void *given, int member, int members) {
     }
 }
 
-static void by_index(int probs, int dtype) {
-    enum { DATA = 12, RESULTS = 200 };
-    const int64_t vocab = 5000;
-    test_random r = {(uint64_t)(probs * 3 + dtype)};
+/* `of`: a new row comes after about so many results. */
+static void by_index(int probs, int dtype, int64_t vocab, int64_t of) {
+    enum { DATA = 12, RESULTS = 600 };
+    test_random r = {(uint64_t)(probs * 3 + dtype + vocab)};
     match *m = probs ? match_probs(dtype, vocab, RESULTS) : match_make(dtype, vocab, RESULTS);
     int32_t index[RESULTS], *device_index = (int32_t *)gpu_alloc(sizeof index);
-    for (int n = 0; n < (gpu_quick() ? 3 : 12) && !match_hopeless(); ++n) {
+    for (int n = 0; n < (gpu_quick() || vocab > 5000 ? 3 : 12) && !match_hopeless(); ++n) {
         match_layout(m, DATA, vocab, 0, 0);
         if (probs) match_fill_weights(m, &r);
         else match_fill_any(m, &r);
@@ -92,9 +129,9 @@ static void by_index(int probs, int dtype) {
         match_pick(m, &r);
         for (int i = 0; i < RESULTS; ++i) { /* runs of one row, most of them with the same parameters */
             controls *c = m->control;
-            const int same = i && random_below(&r, 5);
+            const int same = i && random_below(&r, of);
             index[i] = same ? index[i - 1] : (int32_t)random_below(&r, DATA);
-            if (!same || random_below(&r, 8) == 0) continue;
+            if (!same || random_below(&r, 2 * of) == 0) continue;
             c->temperature[i] = c->temperature[i - 1];
             c->top_k[i] = c->top_k[i - 1];
             c->top_p[i] = c->top_p[i - 1];
@@ -112,6 +149,7 @@ static void by_index(int probs, int dtype) {
         raffle_result result = raffle_result_init();
         result.token = m->device_answers->token;
         result.row_flags = m->device_answers->row_flags;
+        result.advance = m->device_answers->advanced;
         raffle_launch launch = raffle_launch_init();
         launch.workspace = m->space;
         launch.workspace_bytes = m->space_bytes;
@@ -120,12 +158,14 @@ static void by_index(int probs, int dtype) {
         match_fetch(m);
         indexed x = {m, index, DATA, RESULTS};
         crew_run(cpu_part, &x);
-        for (int i = 0; i < RESULTS; ++i)
+        for (int i = 0; i < RESULTS; ++i) {
+            CHECK_EQ(m->got->advanced[i] - POISON * 0x0101010101010101u, (uint64_t)1);
             CHECK(m->got->token[i] == m->wanted->token[i] && m->got->row_flags[i] == m->wanted->row_flags[i],
                   "result %d of row %d (%s, T %a k %d p %a min_p %a flags %u): GPU %d flags %u, CPU %d flags %u", i, index[i],
                   m->kind[index[i]], (double)m->control->temperature[i], m->control->top_k[i], (double)m->control->top_p[i],
                   (double)m->control->min_p[i], m->flags, m->got->token[i], m->got->row_flags[i], m->wanted->token[i],
                   m->wanted->row_flags[i]);
+        }
         rows_checked += RESULTS;
         m->rows = DATA; /* what match_layout made */
     }
@@ -136,11 +176,19 @@ static void by_index(int probs, int dtype) {
 
 TEST(logits_by_index) {
     NEED_GPU();
-    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) by_index(0, dtype);
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) by_index(0, dtype, 5000, 5);
+    by_index(0, RAFFLE_BF16, 700, 300);
 }
 TEST(probabilities_by_index) {
     NEED_GPU();
-    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) by_index(1, dtype);
+    for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) by_index(1, dtype, 5000, 5);
+    by_index(1, RAFFLE_F32, 700, 300);
+}
+TEST(long_rows_by_index) { /* more groups than shared memory has room for */
+    NEED_GPU();
+    if (gpu_quick()) SKIP("RAFFLE_TEST_QUICK: small vocabularies only");
+    by_index(0, RAFFLE_F16, 263000, 5);
+    by_index(1, RAFFLE_BF16, 300000, 5);
 }
 
 int main(void) {
@@ -151,8 +199,12 @@ int main(void) {
     RUN(vocab_4097);
     RUN(vocab_32000);
     RUN(vocab_151936);
+    RUN(vocab_270336);
+    RUN(vocab_270337);
+    RUN(nuclei_of_all_sizes);
     RUN(logits_by_index);
     RUN(probabilities_by_index);
+    RUN(long_rows_by_index);
     printf("%ld results compared with the CPU\n", rows_checked);
     return test_report("cuda_given");
 }

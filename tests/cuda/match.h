@@ -300,7 +300,7 @@ static inline void match_run_cpu(match *m) { crew_run(match_cpu_part, m); }
 
 /* Counts the rows of each slot, and returns whether calls advance them: each must be one row's alone. */
 static inline int match_advances(const match *m, uint16_t *rows_of) {
-    int alone = m->input == RAFFLE_LOGITS;
+    int alone = 1;
     memset(rows_of, 0, (ROWS_MAX + ROWS_GUARD) * sizeof *rows_of);
     for (int64_t row = 0; row < m->rows; ++row) {
         const int64_t slot = m->has & HAS_SLOT ? m->control->slot[row] : row;
@@ -374,7 +374,7 @@ static inline oracle_case match_case(const match *m, int64_t row) {
 
 static inline void match_print(const match *m, int64_t row) {
     oracle_case c = match_case(m, row);
-    oracle_answer a = oracle_sample(&c, NULL, NULL);
+    oracle_answer a = oracle_sample(&c, NULL, NULL); /* as if they were logits, of probabilities */
     printf("    row %lld of %lld: %s %llu vocab %lld %s T %a k %d p %a min_p %a flags %u allow %d seed %llu "
            "position %llu stride %lld first %lld; the oracle: token %d flags %u kept %lld threshold %a\n",
            (long long)row, (long long)m->rows, m->kind[row] ? m->kind[row] : "-", (unsigned long long)m->row_seed[row],

@@ -61,8 +61,7 @@ static int call_draw(sample_call *c) {
     batch *b = &c->batch;
     batch_after after = c->after;
     /* Where every row has a slot of its own, the GPU's draw advances it: one launch for both. */
-    if (after.what & AFTER_ADVANCE && b->plan->desc.backend == RAFFLE_CUDA && !b->params.slot && !b->logits.row_index &&
-        b->plan->desc.input == RAFFLE_LOGITS) {
+    if (after.what & AFTER_ADVANCE && b->plan->desc.backend == RAFFLE_CUDA && !b->params.slot) {
         b->result.advance = (uint64_t *)b->params.position;
         after.what &= ~AFTER_ADVANCE;
     }
