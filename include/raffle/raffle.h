@@ -152,7 +152,8 @@ typedef struct raffle_logits {
     int64_t row_stride; /* elements from a row to the next; 0: vocab. Any other value, also negative */
     const int32_t *row_index; /* [rows] or NULL: result i is of row row_index[i] of `data`. Results beside each other that
                                  share a row and, but for seed and position, their parameters and mask are weighed
-                                 once, unless they are edited, have XTC or a report (CUDA: or a mask, or extra) */
+                                 once, unless they are edited, have XTC or a report (CUDA: or a mask, or extra). Not where
+                                 results are written */
     int64_t data_rows;        /* rows of `data`, for row_index; 0: as many as `rows` */
 } raffle_logits;
 

@@ -55,9 +55,10 @@ struct sample_args {
     /* workspace of plans with a report */
     uint64_t *shown_mass; /* [rows, groups] */
     float *shown_peak;    /* [rows, groups * PIECES] */
+    /* kernels of requested<type> and indexed<type> only */
     const int32_t *row_index; /* [rows] or NULL: rows of the logits, of which there are data_rows */
     int64_t data_rows;
-    struct verdict *verdicts; /* [rows] of write_decided.cu, in place of tokens */
+    struct verdict *verdicts; /* [rows] of decide_kernel, in place of tokens */
 };
 typedef void (*sample_function)(sample_args);
 extern const sample_function sample_requested[3]; /* by dtype, extra.cu */
@@ -149,9 +150,9 @@ template <class type> __device__ __forceinline__ bool params_read(const sample_a
     p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
     p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
     p->top_k = a.top_k ? a.top_k[slot] : 0;
-    const bool drawn = !(CUT_MORE || type::INDEXED); /* those that write rows need no chance */
-    p->seed = a.seed_offset + (drawn || a.seed ? a.seed[slot] : 0);
-    p->position = a.position_offset + (drawn || a.position ? a.position[slot] : 0);
+    const bool known = !(CUT_MORE || type::INDEXED); /* that there are any: kernels that write rows need no chance */
+    p->seed = a.seed_offset + (known || a.seed ? a.seed[slot] : 0);
+    p->position = a.position_offset + (known || a.position ? a.position[slot] : 0);
     p->draft_step = a.draft_step;
     p->flags = a.flags;
     p->vocab = a.vocab;

@@ -241,13 +241,15 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
 }
 
 static cudaError_t launch(const device_state *state, const sample_code &code, sample_args *a, cudaStream_t stream) {
-    /* Parts must fit into edit_space. Of rows that several results share, one reads. */
-    const bool prepares = a->extra || (a->allow && (&code == &state->requested || &code == &state->decided));
-    const int64_t read = &code == &state->indexed && a->row_index && a->data_rows < a->rows ? a->data_rows : a->rows;
+    enum { SHARED = 8 }; /* results of a row that parts are made for: more blocks would come for nothing, or all of them read */
+    const bool prepares = a->extra || (a->allow && (&code == &state->requested || &code == &state->decided)); /* into edit_space */
+    int64_t read = a->rows; /* of results that share a row, one reads (draw_follows) */
+    if (&code == &state->indexed && a->row_index && !a->allow && a->data_rows < read)
+        read = a->data_rows > read / SHARED ? a->data_rows : (read + SHARED - 1) / SHARED;
     const dim3 grid = parts_grid(a->rows, read, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
     const int64_t each = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
     const size_t spread = state->early && each < BLOCKS_PER_SM ? shared_spread(*state, each) : 0;
-    a->sections = sections_made(a->rows, a->groups, a->part, state->processors);
+    a->sections = &code == &state->plain ? sections_made(a->rows, a->groups, a->part, state->processors) : 0; /* others have no SUMS */
     return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), spread > code.shared ? spread - code.shared : 0, *a, *state, stream);
 }
 

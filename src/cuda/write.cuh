@@ -79,8 +79,6 @@ __device__ __forceinline__ bool write_params(const write_args &a, int64_t row, r
     p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
     p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
     p->top_k = a.top_k ? a.top_k[slot] : 0;
-    p->draft_step = 0; /* nothing is drawn */
-    p->seed = p->position = 0;
     p->flags = a.flags;
     p->vocab = a.vocab;
     return (p->temperature >= 0.0f || !a.temperature) && p->top_p == p->top_p && p->min_p == p->min_p;

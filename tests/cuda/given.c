@@ -114,6 +114,7 @@ static void cpu_part(void *given, int member, int members) {
 /* `of`: a new row comes after about so many results. */
 static void by_index(int probs, int dtype, int64_t vocab, int64_t of) {
     enum { DATA = 12, RESULTS = 600 };
+    const int results = gpu_quick() ? 150 : RESULTS;
     test_random r = {(uint64_t)(probs * 3 + dtype + vocab)};
     match *m = probs ? match_probs(dtype, vocab, RESULTS) : match_make(dtype, vocab, RESULTS);
     int32_t index[RESULTS], *device_index = (int32_t *)gpu_alloc(sizeof index);
@@ -125,9 +126,9 @@ static void by_index(int probs, int dtype, int64_t vocab, int64_t of) {
         m->has = HAS_TOP_P | HAS_MIN_P | HAS_TOP_K | HAS_FLAGS | (probs ? 0 : HAS_TEMPERATURE);
         if (n % 3 == 2) m->has &= ~(unsigned)(HAS_TOP_P | HAS_MIN_P | HAS_TOP_K);
         m->flags = pick_flags(&r);
-        m->rows = m->slots = RESULTS;
+        m->rows = m->slots = results;
         match_pick(m, &r);
-        for (int i = 0; i < RESULTS; ++i) { /* runs of one row, most of them with the same parameters */
+        for (int i = 0; i < results; ++i) { /* runs of one row, most of them with the same parameters */
             controls *c = m->control;
             const int same = i && random_below(&r, of);
             index[i] = same ? index[i - 1] : (int32_t)random_below(&r, DATA);
@@ -142,7 +143,7 @@ static void by_index(int probs, int dtype, int64_t vocab, int64_t of) {
         raffle_params params = match_params(m, m->device_control, m->device_allow);
         raffle_logits logits = raffle_logits_init();
         logits.data = m->device + m->first * element_bytes(m->dtype);
-        logits.rows = RESULTS;
+        logits.rows = results;
         logits.row_stride = m->stride;
         logits.row_index = device_index;
         logits.data_rows = DATA;
@@ -156,9 +157,9 @@ static void by_index(int probs, int dtype, int64_t vocab, int64_t of) {
         launch.stream = m->stream;
         MUST(raffle_sample(m->gpu, &logits, &params, &result, &launch, &must_error));
         match_fetch(m);
-        indexed x = {m, index, DATA, RESULTS};
+        indexed x = {m, index, DATA, results};
         crew_run(cpu_part, &x);
-        for (int i = 0; i < RESULTS; ++i) {
+        for (int i = 0; i < results; ++i) {
             CHECK_EQ(m->got->advanced[i] - POISON * 0x0101010101010101u, (uint64_t)1);
             CHECK(m->got->token[i] == m->wanted->token[i] && m->got->row_flags[i] == m->wanted->row_flags[i],
                   "result %d of row %d (%s, T %a k %d p %a min_p %a flags %u): GPU %d flags %u, CPU %d flags %u", i, index[i],
@@ -166,7 +167,7 @@ static void by_index(int probs, int dtype, int64_t vocab, int64_t of) {
                   (double)m->control->min_p[i], m->flags, m->got->token[i], m->got->row_flags[i], m->wanted->token[i],
                   m->wanted->row_flags[i]);
         }
-        rows_checked += RESULTS;
+        rows_checked += results;
         m->rows = DATA; /* what match_layout made */
     }
     match_check_space(m, "by index");

@@ -556,7 +556,7 @@ static int build(batch *b, const batch_arguments *a) {
     if (params_take(b, a) || allow_take(b, a->allow)) return -1;
     if (output_take(b, a->token, "out", &b->token_view, 1) ||
         output_take(b, a->row_flags, "row_flags", &b->row_flags_view, 0) || tokens_apart(b, &b->slot.view, "slot") ||
-        tokens_apart(b, &b->row_flags_view, "row_flags"))
+        tokens_apart(b, &b->index.view, "index") || tokens_apart(b, &b->row_flags_view, "row_flags"))
         return -1;
     b->result.token = (int32_t *)(void *)b->token_view.data;
     b->result.row_flags = (uint32_t *)(void *)b->row_flags_view.data;

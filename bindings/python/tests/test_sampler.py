@@ -76,6 +76,9 @@ def test_tokens_over_the_slots_are_refused(logits):
                 draw(logits, slots[:4], out=out)
     assert slots.tolist() == [0, 1, 2, 3, 4] and not any(sampler.get(slot)["position"] for slot in range(VOCAB))
     both = np.zeros(8, np.int32)
+    same = np.zeros(2, np.int32)
+    with pytest.raises(ValueError, match="out and index share memory"):
+        raffle.sample(np.zeros((2, 9), np.float32), seed=1, index=same, out=same)
     with pytest.raises(ValueError, match="out and row_flags share memory"):
         sampler.sample(logits, slots[:4], out=(both[:4], both[3:7]))
     assert sampler.sample(logits, slots[:4], out=(both[:4], both[4:])) is not None  # side by side
