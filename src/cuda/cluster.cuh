@@ -60,9 +60,8 @@ __device__ __forceinline__ uint64_t heads_agree(cluster_space *s, int kind, uint
 
 /* A row's parameters, by one thread. */
 template <class type> __device__ __forceinline__ void row_prepare(const write_args &a, int64_t row, cluster_row *k) {
-    row_params p;
-    k->valid = write_params(a, row, &p);
-    k->temperature = k->valid ? p.temperature : 1.0f;
+    k->valid = write_params(a, row, &k->temperature);
+    if (!k->valid) k->temperature = 1.0f;
     k->greedy = k->temperature < GREEDY_BELOW && k->temperature != LINEAR_TEMPERATURE;
     k->by = scale_make(k->greedy ? 1.0f : k->temperature);
     k->row = k->valid ? write_row<type>(a, row) : device_row(); /* without a token */

@@ -21,11 +21,7 @@ __device__ __forceinline__ void verdict_leave(const sample_args &a, const work<t
 
 /* The grid of sample_kernel. Whoever completes a row decides what it keeps. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) decide_kernel(const __grid_constant__ sample_args a) {
-#if CUT_MORE
-    __shared__ more_work<type> k;
-#else
-    __shared__ work<type> k;
-#endif
+    __shared__ kernel_work<type> k;
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
     previous_wait();

@@ -43,8 +43,8 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
-/* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD, ASKED and INDEXED: see below. SUMS: blocks leave sums by value of rows that
- * look flat (sums.cuh). */
+/* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD, ASKED and INDEXED: see below. SUMS: blocks leave sums by value of
+ * rows that look flat (sums.cuh). */
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;
@@ -467,26 +467,24 @@ template <int linear> __device__ __forceinline__ uint64_t lane_weigh(const float
     return sum;
 }
 
-/* A lane's weights, of logits as they were loaded. */
-template <class type> __device__ __forceinline__ void raw_weights_each(const lane_raw<type> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
+/* A lane's weights, of what was loaded. */
+template <int linear, class type>
+__device__ __forceinline__ void raw_weights_each(const lane_raw<type> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
     float x[LANE_TOKENS];
     raw_values(raw, x);
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) w[j] = weigh_usual<type::LINEAR>(x[j], f);
+    for (int j = 0; j < LANE_TOKENS; ++j) w[j] = weigh_usual<linear>(x[j], f);
 }
 __device__ __forceinline__ void raw_weights(const lane_raw<type_f32> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
-    raw_weights_each(raw, f, w);
+    raw_weights_each<0>(raw, f, w);
 }
 __device__ __forceinline__ void raw_weights(const lane_raw<type_f16> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
-    raw_weights_each(raw, f, w);
+    raw_weights_each<0>(raw, f, w);
 }
 /* Weights as they are stored: 0 is 0, and groups with one that is negative are done again (raw_peak). */
 template <class stored>
 __device__ __forceinline__ void raw_weights(const lane_raw<type_probs<stored>> &raw, const ref &f, uint32_t w[LANE_TOKENS]) {
-    float x[LANE_TOKENS];
-    raw_values((const lane_raw<stored> &)raw, x);
-#pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) w[j] = weigh_usual<1>(x[j], f);
+    raw_weights_each<1>((const lane_raw<stored> &)raw, f, w);
 }
 /* bf16 meets the least logit that matters two at a time. That is 60 powers of two below the group's maximum, which is less than
  * 2^12 of them from 0, so rounding moves it by 8 at most: what is near it weighs 0 either way. (f16 may round it to -inf.) */

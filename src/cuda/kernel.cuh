@@ -9,6 +9,13 @@
 #include "more.cuh"
 #endif
 
+/* What a kernel keeps of its row in shared memory. */
+#if CUT_MORE
+template <class type> using kernel_work = more_work<type>;
+#else
+template <class type> using kernel_work = work<type>;
+#endif
+
 /* 64 registers a thread: while one block finishes a row, which is a chain of waits, three others read. */
 enum { BLOCKS_PER_SM = 4 };
 
@@ -210,11 +217,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
 /* The rows that fast.cuh and wide.cuh do not finish: any row with any parameters. */
 template <class type> static __device__ __noinline__ int32_t row_finish(work<type> *k) {
     __builtin_assume(__isShared(k));
-#if CUT_MORE
-    const answer told = row_answer(static_cast<more_work<type> *>(k), &k->params, k->row_best);
-#else
-    const answer told = row_answer(k, &k->params, k->row_best);
-#endif
+    const answer told = row_answer(static_cast<kernel_work<type> *>(k), &k->params, k->row_best);
     if constexpr (type::TOLD)
         if (threadIdx.x == 0) k->told = told;
     return told.token;
@@ -469,11 +472,7 @@ template <class type> __device__ __forceinline__ void part_look(const sample_arg
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) sample_kernel(const __grid_constant__ sample_args a) {
-#if CUT_MORE
-    __shared__ more_work<type> k;
-#else
-    __shared__ work<type> k;
-#endif
+    __shared__ kernel_work<type> k;
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
     previous_wait();

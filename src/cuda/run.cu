@@ -170,12 +170,13 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     if (code != cudaSuccess) return device_fail(error, "querying the GPU", code);
     /* Loads the kernels now, and shows whether this build has code for this GPU. */
     const bool probs = plan->desc.input == RAFFLE_PROBS;
+    const sample_function indexed = sample_indexed[probs][plan->desc.dtype]; /* every plan has it; the plain one is for logits */
     cudaFuncAttributes attributes = {};
-    code = cudaFuncGetAttributes(&attributes, kernels[plan->desc.dtype]);
+    code = cudaFuncGetAttributes(&attributes, indexed);
     device_state made = {};
     static_cast<device_facts &>(made) = facts_make(plan->desc.device, properties, attributes.ptxVersion);
-    if (code == cudaSuccess) code = code_load(&made.plain, kernels[plan->desc.dtype], made);
-    if (code == cudaSuccess) code = code_load(&made.indexed, sample_indexed[probs][plan->desc.dtype], made);
+    if (code == cudaSuccess && !probs) code = code_load(&made.plain, kernels[plan->desc.dtype], made);
+    if (code == cudaSuccess) code = code_load(&made.indexed, indexed, made);
     if (code == cudaSuccess && plan->desc.flags) code = code_load(&made.requested, sample_requested[plan->desc.dtype], made);
     if (code == cudaSuccess) code = code_load(&made.decided, (probs ? decide_probs : decide_kernels)[plan->desc.dtype], made);
     if (code == cudaSuccess && made.clusters) code = write_prepare(&plan->desc);

@@ -41,7 +41,7 @@ __device__ __forceinline__ answer answer_of(const row_law &law, int32_t token) {
 
 template <class type>
 __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_report_kernel(const __grid_constant__ verify_args a) {
-    __shared__ more_work<type> k;
+    __shared__ kernel_work<type> k;
     __shared__ view v;
     const int64_t index = blockIdx.x;
     int64_t row;

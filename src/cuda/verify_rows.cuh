@@ -270,11 +270,7 @@ __device__ __forceinline__ void part_verify(const verify_args &a, work<type> &k,
  * are large, serves both: its `draft` is that of probabilities. */
 template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kernel(const __grid_constant__ verify_args a) {
-#if CUT_MORE
-    __shared__ more_work<type> k;
-#else
-    __shared__ work<type> k;
-#endif
+    __shared__ kernel_work<type> k;
     static_assert(sizeof(work<draft>) <= sizeof k && sizeof(walk_stage) <= sizeof k, "they take turns in it");
     __shared__ row_law law;
     __shared__ bool last;

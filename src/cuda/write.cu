@@ -34,10 +34,8 @@ static void args_make(write_args *a, const raffle_plan *plan, const call *call) 
     a->temperature = p->temperature;
     a->top_p = p->top_p;
     a->min_p = p->min_p;
-    a->top_k = p->top_k;
     a->allow = p->allow;
     a->allow_stride = p->allow_stride;
-    a->flags = p->flags;
     a->groups = (int32_t)((a->vocab + GROUP - 1) / GROUP);
     a->unset = plan->desc.input == RAFFLE_PROBS ? LINEAR_TEMPERATURE : 1.0f;
     a->data = (char *)o->data;

@@ -31,10 +31,8 @@ struct write_args {
     int64_t rows, row_stride, vocab, slots, data_rows;
     const int32_t *row_index, *slot;
     const float *temperature, *top_p, *min_p;
-    const int32_t *top_k;
     const uint32_t *allow;
     int64_t allow_stride;
-    uint32_t flags;
     int32_t groups;
     float unset; /* the temperature of rows that have none */
     /* output */
@@ -71,17 +69,13 @@ extern const size_t verdict_decided_bytes;
 
 /* ---- a row and its parameters ------------------------------------------------------------------------ */
 
-/* False: a slot, row or parameter is out of range. */
-__device__ __forceinline__ bool write_params(const write_args &a, int64_t row, row_params *p) {
+/* A row's temperature; false: a slot, row or parameter is out of range. */
+__device__ __forceinline__ bool write_params(const write_args &a, int64_t row, float *temperature) {
     const int64_t slot = a.slot ? a.slot[row] : row, from = a.row_index ? a.row_index[row] : 0;
     if (slot < 0 || slot >= a.slots || from < 0 || from >= a.data_rows) return false;
-    p->temperature = a.temperature ? a.temperature[slot] : a.unset;
-    p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
-    p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
-    p->top_k = a.top_k ? a.top_k[slot] : 0;
-    p->flags = a.flags;
-    p->vocab = a.vocab;
-    return (p->temperature >= 0.0f || !a.temperature) && p->top_p == p->top_p && p->min_p == p->min_p;
+    const float top_p = a.top_p ? a.top_p[slot] : 1.0f, min_p = a.min_p ? a.min_p[slot] : 0.0f;
+    *temperature = a.temperature ? a.temperature[slot] : a.unset;
+    return (*temperature >= 0.0f || !a.temperature) && top_p == top_p && min_p == min_p;
 }
 
 template <class type> __device__ __forceinline__ device_row write_row(const write_args &a, int64_t row) {
@@ -100,11 +94,11 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS) records_k
     const int lane = threadIdx.x % WARP;
     previous_wait();
     for (int64_t row = blockIdx.y; row < a.rows; row += gridDim.y) {
-        row_params p;
-        if (!write_params(a, row, &p)) continue;
+        float temperature;
+        if (!write_params(a, row, &temperature)) continue;
         const device_row r = write_row<type>(a, row);
-        const bool weigh = p.temperature >= GREEDY_BELOW || p.temperature == LINEAR_TEMPERATURE;
-        const scale by = scale_make(weigh ? p.temperature : 1.0f);
+        const bool weigh = temperature >= GREEDY_BELOW || temperature == LINEAR_TEMPERATURE;
+        const scale by = scale_make(weigh ? temperature : 1.0f);
         for (int g = blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP; g < a.groups; g += gridDim.x * BLOCK_WARPS) {
             float x[LANE_TOKENS], most = MINUS_INF;
             bool nan = false;
@@ -197,12 +191,10 @@ __device__ __forceinline__ bool verdict_of(const write_args &a, int64_t row, ver
     *temperature = v->temperature;
     return !(v->flags & RAFFLE_ROW_ARGUMENT);
 #else
-    row_params p;
     *v = verdict();
-    if (!write_params(a, row, &p)) return false;
-    *temperature = p.temperature;
+    if (!write_params(a, row, temperature)) return false;
     if (type::LINEAR && a.filters) *v = a.verdicts[row]; /* logits are never filtered here */
-    else *v = verdict_whole(a.groups, p.temperature, a.peak + row * a.groups * PIECES, a.mass + row * a.groups, s);
+    else *v = verdict_whole(a.groups, *temperature, a.peak + row * a.groups * PIECES, a.mass + row * a.groups, s);
     return true;
 #endif
 }

@@ -3,6 +3,14 @@
 
 static long rows_checked;
 
+/* Draws the rows with parameters that are picked, on both. */
+static void compare(match *m, const char *how) {
+    match_run_gpu(m);
+    match_run_cpu(m);
+    match_check(m, 0, m->rows, how);
+    rows_checked += m->rows;
+}
+
 static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
     if (gpu_small_only() && vocab > 5000) SKIP("RAFFLE_TEST_QUICK: small vocabularies only");
     if (gpu_quick()) rows = vocab > 5000 ? 3 : rows < 16 ? rows : 16, rounds = 2;
@@ -19,10 +27,7 @@ static void equal_vocab(int64_t vocab, int64_t rows, int64_t rounds) {
             m->slots = m->rows;
             match_pick(m, &r);
             if (m->has & HAS_ALLOW) match_mask(m);
-            match_run_gpu(m);
-            match_run_cpu(m);
-            match_check(m, 0, m->rows, "probabilities");
-            rows_checked += m->rows;
+            compare(m, "probabilities");
         }
         match_check_space(m, "probabilities");
         match_free(m);
@@ -65,10 +70,7 @@ static void nuclei(int dtype, int64_t vocab) {
             m->control->top_k[i] = n == 0 ? 0 : (int32_t)((float)vocab * share[i / 6] * (i % 2 ? 0.02f : 1.0f));
             m->control->min_p[i] = n == 2 && i % 4 == 3 ? 0.001f : 0.0f;
         }
-        match_run_gpu(m);
-        match_run_cpu(m);
-        match_check(m, 0, m->rows, "nuclei");
-        rows_checked += m->rows;
+        compare(m, "nuclei");
     }
     match_check_space(m, "nuclei");
     match_free(m);
