@@ -140,10 +140,10 @@ static double measure(const route &r, int dtype, int64_t rows, int64_t vocab, ch
     float *top_p = to_device(std::vector<float>(rows, r.top_p)), *min_p = to_device(std::vector<float>(rows, r.min_p));
     int32_t *top_k = to_device(std::vector<int32_t>(rows, r.top_k));
     uint64_t *seeds = to_device(seed), *positions = to_device(position);
-    if (!r.probs) params.temperature = temperature;
-    params.top_p = top_p;
-    params.min_p = min_p;
-    params.top_k = top_k;
+    if (!r.probs) params.temperature = temperature; /* arrays that no row needs are left out, as engines do */
+    if (r.top_p < 1.0f) params.top_p = top_p;
+    if (r.min_p > 0.0f) params.min_p = min_p;
+    if (r.top_k) params.top_k = top_k;
     params.seed = seeds;
     params.position = positions;
     params.flags = r.flags;

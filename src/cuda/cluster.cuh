@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS) cluster_kernel(const __grid_c
         previous_wait();
         asked = part_ask<type>(a, p, row, &s.landed[warp]);
     }
-    cluster_arrive(); /* this warp's barriers are made */
+    cluster_arrive_bare(); /* this warp's barriers are made */
     previous_wait();
     if (last_warp() && lane == 0) row_prepare<type>(a, row, &s.row);
     if (__shfl_sync(ALL_LANES, asked, 0)) {

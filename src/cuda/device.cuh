@@ -52,18 +52,23 @@ static inline cudaLaunchAttribute launch_early() {
  * of the kernel before end all go where these end first, and others have nothing to do. */
 static inline size_t shared_spread(const device_facts &gpu, int64_t most) { return gpu.shared / (size_t)(most + 1) + 1; }
 
-/* Launches a kernel that calls previous_wait, while the one before it in the stream ends, where that can be. */
+/* Launches a kernel that calls previous_wait, while the one before it in the stream ends, where that can be. `cluster`: blocks along the
+ * grid's first side that are one. */
 template <class args>
 static cudaError_t kernel_start(void (*kernel)(args), dim3 grid, dim3 block, size_t shared, const args &a, const device_facts &gpu,
-                                cudaStream_t stream) {
-    cudaLaunchAttribute early = launch_early();
+                                cudaStream_t stream, unsigned cluster = 1) {
+    cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = gpu.early ? 1 : 0;
+    config.attrs = attributes;
+    if (gpu.early) attributes[config.numAttrs++] = launch_early();
+    if (cluster > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs++].val.clusterDim = {cluster, 1, 1};
+    }
     return cudaLaunchKernelEx(&config, kernel, a);
 }
 

@@ -103,6 +103,7 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     uint32_t least; /* order_of the smallest maximum of a group that is not empty */
     uint32_t select_length[SELECTIONS];
     uint32_t list_length, count, low, kept, edits; /* edits: in `edited` */
+    uint32_t tally; /* of all blocks of a team: see team_read */
     int32_t group, token;
     int32_t tie_last; /* fast_few: the last id of equals that stay */
     float bound; /* of the candidates: every token that reaches it is one */
@@ -132,7 +133,8 @@ __device__ __forceinline__ float pieces_most(float4 piece) { return fmaxf(fmaxf(
 
 /* A row and the block's shared memory for it; lives there itself. */
 template <class type>
-struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_asked<type::ASKED>, row_shared<type::INDEXED>, row_sums<type::SUMS> {
+struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_asked<type::ASKED>, row_shared<type::INDEXED>, row_sums<type::SUMS>,
+              row_team<type::TEAMED> {
     float row_best;   /* the largest logit */
     int state;        /* of the masses */
     scale mass_scale; /* what they were weighed with */

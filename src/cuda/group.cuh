@@ -43,24 +43,24 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
-/* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD, ASKED and INDEXED: see below. SUMS: blocks leave sums by value of
+/* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD, ASKED, INDEXED and TEAMED: see below. SUMS: blocks leave sums by value of
  * rows that look flat (sums.cuh). */
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;
-    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1 };
+    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
     static constexpr uint32_t MINUS_INFS = 0xfc00fc00u; /* two of them */
-    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1 };
+    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
     static constexpr uint32_t MINUS_INFS = 0xff80ff80u;
-    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1 };
+    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
@@ -68,7 +68,7 @@ struct type_bf16 {
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
     static constexpr uint32_t MINUS_INFS = 0;
-    enum { BYTES = stored::BYTES, LINEAR = 1, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 0 };
+    enum { BYTES = stored::BYTES, LINEAR = 1, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 0, TEAMED = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
     }
@@ -93,6 +93,11 @@ template <class stored> struct indexed : stored {
     enum { TOLD = 1, INDEXED = 1, SUMS = 0 };
 };
 
+/* Rows whose blocks are clusters, and read them again together if need be (team.cuh). */
+template <class stored> struct teamed : stored {
+    enum { TEAMED = 1 };
+};
+
 template <class one, class other> struct same_type {
     enum { YES = 0 };
 };
@@ -110,6 +115,7 @@ template <class type> struct lane_raw<type_probs<type>> : lane_raw<type> {};
 template <class type> struct lane_raw<requested<type>> : lane_raw<type> {};
 template <class type> struct lane_raw<judged<type>> : lane_raw<type> {};
 template <class type> struct lane_raw<indexed<type>> : lane_raw<type> {};
+template <class type> struct lane_raw<teamed<type>> : lane_raw<type> {};
 
 /* Position in the group of a lane's j-th token. */
 template <class type> __device__ __forceinline__ int lane_token(bool wide, int lane, int j) {

@@ -71,6 +71,7 @@ typedef void (*sample_function)(sample_args);
 extern const sample_function sample_requested[3]; /* by dtype, extra.cu */
 extern const sample_function decide_kernels[3], decide_probs[3]; /* by dtype, write_decided.cu and write_probs.cu */
 extern const sample_function sample_indexed[2][3]; /* of logits and of probabilities, by dtype: indexed.cu */
+extern const sample_function sample_teamed[2][3];  /* the same: teams.cu */
 
 /* Which row of the logits a result is of; -1: there is no such row. */
 __device__ __forceinline__ int64_t row_source(const sample_args &a, int64_t row) {
@@ -472,9 +473,13 @@ template <class type> __device__ __forceinline__ void part_look(const sample_arg
 
 /* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) sample_kernel(const __grid_constant__ sample_args a) {
+#if __CUDA_ARCH__ < 900
+    if (type::TEAMED) return; /* never launched */
+#endif
     __shared__ kernel_work<type> k;
     __shared__ bool last;
     if (part_make(a).row >= a.rows) return;
+    team_begin<type>(k);
     previous_wait();
     if constexpr (type::INDEXED)
         if (draw_follows<type>(a, part_make(a).row)) return;
@@ -486,7 +491,8 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     if (threadIdx.x == 0) {
         const block_part p = part_make(a);
         row_state *state = a.state + p.row;
-        last = row_arrive(state, &k, p.end - p.first, nan);
+        if (type::TEAMED && p.first >= p.end) last = false; /* the last blocks of a team may have nothing to read */
+        else last = row_arrive(state, &k, p.end - p.first, nan);
         if (last && (k.to.greedy || !k.valid)) { /* one thread is enough to finish */
             const uint64_t most = __ldcg(&state->best);
             if (k.valid) row_report(a, k, p.row, key_token(most), key_logit(most));
@@ -511,10 +517,15 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
             k.followed = draw_follows<type>(a, part_make(a).row + 1);
         }
     __syncthreads();
-    if (!last) return;
+    team_ready<type>(k);
+    if (!last) {
+        if (type::TEAMED) team_serve<type>(&k);
+        return;
+    }
     float most;
     const int32_t token = row_draw(k, &most);
     if (threadIdx.x == 0) row_report(a, k, part_make(a).row, token, most);
+    team_dismiss<type>(k);
     if constexpr (type::INDEXED)
         if (k.followed) rows_follow(a, &k, part_make(a).row, most);
     if constexpr (type::REQUESTED) {
@@ -553,17 +564,29 @@ static inline uint32_t parts_choose(int64_t rows, int64_t groups, int processors
     return (uint32_t)best;
 }
 
+/* The most parts of a row that has teams (team.cuh). Each is to have a processor, and a team starts where eight are free in one of the
+ * clusters that a GPU is made of: a quarter stays free. */
+static inline int32_t team_parts(int64_t rows, int processors) { return (int32_t)(processors * 3 / 4 / rows) / TEAM * TEAM; }
+/* Whether rows have teams: few of them, and neither short nor very long (dev/cuda has the figures). */
+static inline bool teams_suit(int64_t rows, int32_t groups, int processors) {
+    enum { PARTS = 16, GROUPS = 256 };
+    return team_parts(rows, processors) >= PARTS && groups >= GROUPS && groups <= QUICK_GROUPS;
+}
+
 /* The grid of a batch for part_make, of which `read` rows are read, and the groups that a block reads: `most` at most, and whole
- * sections (sums.cuh). */
-static inline dim3 parts_grid(int64_t rows, int64_t read, int32_t groups, int32_t most, int processors, int32_t *part) {
+ * sections (sums.cuh). The last blocks of a row that has teams may have nothing to read. */
+static inline dim3 parts_grid(int64_t rows, int64_t read, int32_t groups, int32_t most, int processors, bool teams, int32_t *part) {
     enum { HIGH = 65535 }; /* most rows along the second side of a grid */
     static_assert(EDIT_GROUPS % SECTION == 0, "parts of edited rows stay within their limit");
-    const int32_t parts = (int32_t)parts_choose(read, groups, processors);
+    int32_t parts = (int32_t)parts_choose(read, groups, processors);
+    if (teams && parts > team_parts(rows, processors)) parts = team_parts(rows, processors);
     const unsigned deep = (unsigned)((rows + HIGH - 1) / HIGH);
     *part = (groups + parts - 1) / parts;
     if (*part > most) *part = most;
     *part = (*part + SECTION - 1) / SECTION * section_of(*part);
-    return dim3((unsigned)((groups + *part - 1) / *part), (unsigned)((rows + deep - 1) / deep), deep);
+    parts = (groups + *part - 1) / *part;
+    if (teams) parts = (parts + TEAM - 1) / TEAM * TEAM;
+    return dim3((unsigned)parts, (unsigned)((rows + deep - 1) / deep), deep);
 }
 
 #endif

@@ -162,9 +162,18 @@ __device__ __forceinline__ int cluster_id() {
     return x;
 }
 
-/* Every thread of a cluster arrives, and then waits for all. Orders barriers_made, and nothing else. */
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory"); }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" : : : "memory"); }
+/* Every thread of a cluster arrives, and then waits for all. What was written before is seen after; not by those who arrive `bare`, which
+ * orders barriers_made and nothing else. */
+__device__ __forceinline__ void cluster_arrive_bare() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory"); }
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory"); }
+
+/* Where block `rank` of the cluster, which has begun and not ended, has what this one has at `own`. */
+template <class type> __device__ __forceinline__ type *cluster_place(type *own, int rank) {
+    uint64_t there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((uint64_t)own), "r"(rank));
+    return (type *)there;
+}
 
 /* A barrier that completes when one thread has said how many bytes it expects, and they have come. */
 __device__ __forceinline__ void barrier_make(uint64_t *barrier) {
@@ -203,6 +212,11 @@ __device__ __forceinline__ void store_remote(uint64_t *place, uint64_t *barrier,
                  : : "r"(there), "l"(value), "r"(counted) : "memory");
 }
 
+#elif !defined(RAFFLE_EMULATE) /* for kernels of teamed<type>, which nobody launches there */
+__device__ __forceinline__ int cluster_rank() { return 0; }
+__device__ __forceinline__ void cluster_arrive() {}
+__device__ __forceinline__ void cluster_wait() {}
+template <class type> __device__ __forceinline__ type *cluster_place(type *own, int) { return own; }
 #endif
 
 #endif

@@ -46,6 +46,18 @@ struct row_request {
 };
 #endif
 
+/* A reading of the whole row, by one block or by a team: see team.cuh and wide_window.cuh. */
+enum { ORDER_NONE, ORDER_SPREAD, ORDER_SPREAD_COUNTS, ORDER_LIST, ORDER_LIST_COUNTS, ORDER_LIST_FEW, ORDER_LIST_VALUE, ORDER_WEIGH };
+struct row_order {
+    int32_t what, lead; /* ORDER_; of a team, the block that it is for */
+    int32_t from, to;   /* groups */
+    int32_t draws;      /* weights are those of the draw, not of the filter */
+    float best;
+    float low, high;    /* SPREAD: where bins begin, and their width; LIST: the window; WEIGH: `low` */
+    float floor, unit;  /* SPREAD */
+    uint32_t value;     /* LIST_VALUE */
+};
+
 /* One row: where it is, what is asked of it, and what its first reading leaves. */
 struct row_job {
     device_row row;
@@ -116,6 +128,11 @@ template <> struct row_sums<1> {
     int section;    /* groups that have sums together */
     uint64_t *sums; /* of the row's first section */
     int32_t *heads;
+};
+/* And of one that is TEAMED. */
+template <int wanted> struct row_team {};
+template <> struct row_team<1> {
+    row_order order; /* what the block is to read */
 };
 template <class type> struct work;
 

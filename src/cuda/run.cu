@@ -22,9 +22,9 @@ struct sample_code {
 /* What plan creation learns about the device. */
 struct device_state : device_facts {
     char name[64];
-    /* indexed: of rows by row_index, and of probabilities; requested: of calls with extras or a report; decided: of those that write
-     * filtered rows */
-    sample_code plain, indexed, requested, decided;
+    /* indexed: of rows by row_index, and of probabilities; teamed: of few rows, where there are clusters; requested: of calls with extras
+     * or a report; decided: of those that write filtered rows */
+    sample_code plain, indexed, teamed, requested, decided;
     size_t sections; /* of all rows together, of the call that has most: sums.cuh */
 };
 
@@ -124,10 +124,12 @@ static size_t sections_most(const raffle_plan_desc *desc, int processors) {
     const int32_t groups = (int32_t)((desc->vocab + GROUP - 1) / GROUP);
     int64_t most = 0;
     for (int64_t rows = 1; rows <= desc->rows_max && rows <= SUM_ROWS * processors; ++rows) {
-        int32_t part;
-        parts_grid(rows, rows, groups, groups, processors, &part);
-        const int64_t of_rows = rows * sections_made(rows, groups, part, processors);
-        if (of_rows > most) most = of_rows;
+        for (const bool teams : {false, teams_suit(rows, groups, processors)}) {
+            int32_t part;
+            parts_grid(rows, rows, groups, groups, processors, teams, &part);
+            const int64_t of_rows = rows * sections_made(rows, groups, part, processors);
+            if (of_rows > most) most = of_rows;
+        }
     }
     return (size_t)most;
 }
@@ -177,6 +179,7 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     static_cast<device_facts &>(made) = facts_make(plan->desc.device, properties, attributes.ptxVersion);
     if (code == cudaSuccess && !probs) code = code_load(&made.plain, kernels[plan->desc.dtype], made);
     if (code == cudaSuccess) code = code_load(&made.indexed, indexed, made);
+    if (code == cudaSuccess && made.clusters) code = code_load(&made.teamed, sample_teamed[probs][plan->desc.dtype], made);
     if (code == cudaSuccess && plan->desc.flags) code = code_load(&made.requested, sample_requested[plan->desc.dtype], made);
     if (code == cudaSuccess) code = code_load(&made.decided, (probs ? decide_probs : decide_kernels)[plan->desc.dtype], made);
     if (code == cudaSuccess && made.clusters) code = write_prepare(&plan->desc);
@@ -247,11 +250,14 @@ static cudaError_t launch(const device_state *state, const sample_code &code, sa
     int64_t read = a->rows; /* of results that share a row, one reads (draw_follows) */
     if (&code == &state->indexed && a->row_index && !a->allow && a->data_rows < read)
         read = a->data_rows > read / SHARED ? a->data_rows : (read + SHARED - 1) / SHARED;
-    const dim3 grid = parts_grid(a->rows, read, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, &a->part);
+    const bool teams = &code == &state->teamed;
+    const dim3 grid = parts_grid(a->rows, read, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, teams, &a->part);
     const int64_t each = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
     const size_t spread = state->early && each < BLOCKS_PER_SM ? shared_spread(*state, each) : 0;
-    a->sections = &code == &state->plain ? sections_made(a->rows, a->groups, a->part, state->processors) : 0; /* others have no SUMS */
-    return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), spread > code.shared ? spread - code.shared : 0, *a, *state, stream);
+    const bool sums = state->sections && (&code == &state->plain || teams); /* others have none */
+    a->sections = sums ? sections_made(a->rows, a->groups, a->part, state->processors) : 0;
+    return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), spread > code.shared ? spread - code.shared : 0, *a, *state, stream,
+                        teams ? TEAM : 1);
 }
 
 static raffle_status draw(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -261,9 +267,11 @@ static raffle_status draw(const raffle_plan *plan, const call *call, raffle_erro
     sample_args a;
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
+    /* Rows have teams where many tokens may stay: behind a top-k, which any row may have then, most often few do. */
+    const bool teams = state->clusters && !requested && !a.row_index && a.top_p && !a.top_k && teams_suit(a.rows, a.groups, state->processors);
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    const sample_code &kernel = requested ? state->requested : indexed ? state->indexed : state->plain;
+    const sample_code &kernel = requested ? state->requested : teams ? state->teamed : indexed ? state->indexed : state->plain;
     const cudaError_t code = launch(state, kernel, &a, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }

@@ -43,24 +43,11 @@ __device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale<type::
     __syncthreads();
 }
 
-/* Leaves what each of groups [from, to) has at or above `low` in q.mass. */
-template <class type> __device__ __forceinline__ void wide_weigh(work<type> &k, const fast_scale<type::LINEAR> &s, float low, int from, int to) {
-    quick &q = k.q;
-    row_visit<type>(k.row, from, to, [&](int g, const float x[LANE_TOKENS]) {
-        float y[LANE_TOKENS];
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) y[j] = x[j] >= low ? x[j] : MINUS_INF;
-        const uint64_t sum = wide_sum(wide_group_make(s, q.peak[g]), y);
-        if (threadIdx.x % WARP == 0) q.mass[g] = sum;
-    });
-}
-
-/* The same for all; returns the sum. */
+/* Leaves what each group has at or above `low` in q.mass; returns the sum. */
 template <class type> __device__ __forceinline__ uint64_t wide_kept(work<type> &k, const fast_scale<type::LINEAR> &s, float low) {
     quick &q = k.q;
     uint64_t own = 0;
-    wide_weigh(k, s, low, 0, k.groups);
-    __syncthreads();
+    team_order_give(k, order_make(k, s, ORDER_WEIGH, low, 0.0f));
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) own += q.mass[g];
     return fast_sum(own, q.space[6]);
 }
@@ -185,13 +172,9 @@ template <class type> __device__ __forceinline__ bool wide_by_sums(work<type> &k
     const uint64_t own = (int)threadIdx.x < sections ? section_sum(k, (int)threadIdx.x, down - 1) : 0;
     const uint32_t value = value_most(s.exponent) - (uint32_t)down;
     const float one = __fdividef(1.0f, s.by.c * SUM_STEPS), middle = (float)(int32_t)(value - bits_of(MAGIC)) * one;
-    const uint32_t listed = wide_mark<128>(k, [&](int, const float x[LANE_TOKENS]) {
-        uint32_t inside = 0;
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j)
-            if (value_of(x[j], s.by.c) == value) inside |= 1u << j;
-        return inside;
-    }, [](int) {});
+    row_order order = order_make(k, s, ORDER_LIST_VALUE, 0.0f, 0.0f);
+    order.value = value;
+    const uint32_t listed = wide_list(k, order);
     if (listed > LISTED) return false;
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = 0;
     /* The value's logits, and a bit more: half a value, and 0.05 for what rounding does where values are largest, 2^17. */
@@ -225,7 +208,7 @@ static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fa
     *threshold = guess.middle;
 #pragma unroll 1
     for (int i = 0; i < TRIES && !alike && *threshold == *threshold; ++i) {
-        const wide_read r = few ? wide_list_few(&k, s, window) : wide_list<counts>(&k, s, window);
+        const wide_seen r = wide_look<counts>(k, s, window, few);
         if (r.inside <= LISTED && wide_pick<counts>(k, s, window, r.inside, r.above, quest.target, threshold, total)) return true;
         if (r.inside > LISTED) guess.half *= __fdividef(0.75f * LISTED, (float)r.inside); /* the same with a narrower window */
         window = wide_around<type>(*threshold, guess.half, most);

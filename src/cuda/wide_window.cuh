@@ -4,6 +4,7 @@
 #define RAFFLE_CUDA_WIDE_WINDOW_CUH
 
 #include "sums.cuh"
+#include "team.cuh"
 
 /* A group with maximum m, of a row that is weighed by usual references. `most`: right is no more. */
 template <int linear>
@@ -44,6 +45,12 @@ template <int linear> __device__ __forceinline__ uint64_t wide_sum(const wide_gr
     for (int j = 0; j < LANE_TOKENS; ++j) sum += weight[j];
     sum = group_sum(sum) << w.left;
     return w.empty ? 0 : sum;
+}
+
+/* An order of a reading of all groups, whose weights are those of s. */
+template <class type>
+__device__ __forceinline__ row_order order_make(const work<type> &k, const fast_scale<type::LINEAR> &s, int what, float low, float high) {
+    return {what, 0, 0, k.groups, s.by.c == k.by.c && s.by.c_low == k.by.c_low, s.best, low, high, 0.0f, 0.0f, 0};
 }
 
 /* ---- where the threshold probably lies ---------------------------------------------------------------------- */
@@ -99,45 +106,54 @@ template <int linear> __device__ __forceinline__ float wide_power(const fast_sca
     return v_weight_any(x, &f) * 0x1p-31f;
 }
 
-/* Spreads the tokens of `groups` groups, evenly over the row, over bins of the axis above `low`. Those from the floor on count: each for
- * one unit, or for its weight, where 2^exponent is `unit` units. Returns the units below the bins. Weights are approximate here, and none
- * counts for more than MOST_UNITS, so that no sum overflows: what is so heavy lies above the threshold. */
-enum { GUESS_GROUPS = 128, MOST_UNITS = 1 << 17 };
-static_assert((uint64_t)GUESS_GROUPS * GROUP * MOST_UNITS <= 1ull << 32, "all units of all tokens");
+/* ORDER_SPREAD: spreads the tokens of order.to groups, evenly over the row, over bins of the axis above `low`. Those from the floor on
+ * count: each for one unit, or for its weight, where 2^exponent is `unit` units. Units below the bins go to q.tally. Weights are
+ * approximate here, and none counts for so much that a sum could overflow: what is so heavy lies above the threshold. */
+enum { GUESS_GROUPS = 128 };
 template <bool counts, class type>
-__device__ __forceinline__ uint32_t wide_spread(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_quest &quest, int groups, float low,
-                                                float width, float unit) {
+__device__ __forceinline__ void wide_spread(work<type> &k, const fast_scale<type::LINEAR> &s, const row_order &order) {
     quick &q = k.q;
-    const float scale = fminf(__fdividef(1.0f, width), FLT_MAX);
+    const float low = order.low, floor = order.floor, unit = order.unit, scale = fminf(__fdividef(1.0f, order.high), FLT_MAX);
+    const int groups = order.to;
+    const float most = __fdividef(0x1p32f / GROUP, (float)groups) - 1.0f; /* all units of all tokens */
+    const int2 own = team_share(k, 0, groups);
+    const bool leads = team_leads(k);
     uint32_t below = 0;
-    for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS) q.guess[i] = 0;
-    __syncthreads();
+    if (!leads) {
+        for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS) q.guess[i] = 0;
+        __syncthreads();
+    }
     const auto spread = [&](int, const float x[LANE_TOKENS]) {
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
             const float at = axis_of<type::LINEAR>(x[j]);
-            const bool meant = x[j] >= quest.floor, here = at > low; /* NaN is not */
+            const bool meant = x[j] >= floor, here = at > low; /* NaN is not */
             const float power = wide_power(s, meant ? x[j] : MINUS_INF);
-            const uint32_t units = counts ? meant : (uint32_t)fminf(power * unit + 0.5f, MOST_UNITS - 1);
+            const uint32_t units = counts ? meant : (uint32_t)fminf(power * unit + 0.5f, most);
             below += here ? 0 : units;
             atomicAdd(q.guess + (int)fminf((fmaxf(at, low) - low) * scale, GUESS_BINS - 1), here ? units : 0);
         }
     };
-    const int whole = max(1, (int)(k.row.vocab / GROUP)); /* the last is left out if it is cut short */
+    const int whole = max(1, (int)(k.row.vocab / GROUP)), first = own.x + (int)threadIdx.x / WARP; /* the last is left out if it is cut short */
     const auto picked = [&](int i) { return (int)((uint32_t)(i * whole) / (uint32_t)groups); };
     if (row_plain(k.row) && group_whole(k.row, 0)) {
-        groups_visit<type>(k.row, threadIdx.x / WARP, groups, picked, spread);
+        groups_visit<type>(k.row, first, own.y, picked, spread);
     } else {
-        for (int i = threadIdx.x / WARP; i < groups; i += BLOCK_WARPS) {
+        for (int i = first; i < own.y; i += BLOCK_WARPS) {
             float x[LANE_TOKENS];
             lane_read<type>(k.row, picked(i), threadIdx.x % WARP, x);
             spread(picked(i), x);
         }
     }
-    return (uint32_t)fast_sum(below, q.space[3]); /* a barrier, too */
+    below = warp_add(below);
+    if (threadIdx.x % WARP == 0 && below) atomicAdd(team_lead(k, &q.tally), below);
+    if (leads) return;
+    __syncthreads();
+    for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS)
+        if (q.guess[i]) atomicAdd(team_lead(k, q.guess + i), q.guess[i]);
 }
 
-/* Where the threshold probably lies, by one of eight of the row's groups. What lies below it is looked at: of that no token weighs more
+/* Where the threshold probably lies, by one of eight of the row's groups, or all where a team reads them. What lies below it is looked at: of that no token weighs more
  * than one at the threshold, so how many of them are missed or met by chance is known to be small, whatever is above. Tokens are spread
  * over bins of values, and the bin that matters once more if it has very many. */
 template <bool counts, class type>
@@ -146,7 +162,7 @@ static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_
     work<type> &k = *shared_k;
     enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3, WANTED = 1 << 21, AROUND = 3, LONELY = 64 };
     quick &q = k.q;
-    const int groups = max(16, min((int)GUESS_GROUPS, k.groups / 8));
+    const int some = max(16, min((int)GUESS_GROUPS, k.groups / 8)), groups = type::TEAMED ? max(1, (int)(k.row.vocab / GROUP)) : some;
     const float part = (float)groups / (float)k.groups;
     /* What is 30 powers of two below the best weighs nothing in a guess; and tokens are counted as far down as groups tell. */
     const float drop = type::LINEAR ? 60.0f * 0x1p23f : s.by.drop, most = axis_of<type::LINEAR>(s.best);
@@ -159,9 +175,19 @@ static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_
     const float unit = fminf(__fdividef(WANTED * whole, under * part), 0x1p60f);
     for (int round = 0;; ++round) {
         const float width = (high - low) * (1.0f / GUESS_BINS);
-        uint32_t before = wide_spread<counts>(k, s, quest, groups, low, width, unit), own[OWN], of_thread = 0, wanted = WANTED;
+        uint32_t own[OWN], of_thread = 0, wanted = WANTED;
         uint64_t inside;
-        if (threadIdx.x == 0) q.group = -1;
+        for (int i = threadIdx.x; i < GUESS_BINS; i += BLOCK_THREADS) q.guess[i] = 0;
+        if (threadIdx.x == 0) {
+            q.group = -1;
+            q.tally = 0;
+        }
+        row_order order = order_make(k, s, counts ? ORDER_SPREAD_COUNTS : ORDER_SPREAD, low, width);
+        order.to = groups;
+        order.floor = quest.floor;
+        order.unit = unit;
+        team_order_give(k, order);
+        uint32_t before = q.tally;
 #pragma unroll
         for (int i = 0; i < OWN; ++i) of_thread += own[i] = q.guess[(int)threadIdx.x * OWN + i];
         const uint32_t below = (uint32_t)fast_before(of_thread, q.space[5], &inside);
@@ -189,7 +215,10 @@ static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_
         guess->half = fminf(__fdividef(0.4f * LISTED * (2 * AROUND + 1) * width, tokens), 16.0f * width);
         __syncthreads(); /* the bins are used again */
         if (!counts && tokens < LONELY) return false; /* each of them counts for much: a guess by some of them means little */
-        if (guess->half >= ALIKE * width || round == ROUNDS - 1) return true;
+        if (guess->half >= ALIKE * width || round == ROUNDS - 1) {
+            if (type::TEAMED) guess->half = fminf(guess->half, width); /* by all tokens: it does not miss by chance */
+            return true;
+        }
         high = fminf(high, low + width * (float)(bin + 2));
         low = low + width * (float)(bin - 1);
     }
@@ -227,24 +256,33 @@ template <class type> __device__ __forceinline__ uint32_t wide_unmark(work<type>
     return count + (uint32_t)total;
 }
 
-/* Lists the tokens that meant(g, x) names of each group: bits, one for each of the lane's. They are marked while the row is read, and
- * listed later: nothing waits in that loop. Between the two, sift(from) may take away marks of groups [from, from + MARKED). Returns how
- * many there are; no more than LISTED are in q.listed, as (256 x group + 8 x lane + which of the lane's). */
-template <int ahead, class type, class function, class between>
-__device__ __forceinline__ uint32_t wide_mark(work<type> &k, function meant, between sift) {
-    quick &q = k.q;
+/* Has the tokens listed that an order names. They are marked while the row is read, and listed later: nothing waits in that loop. Returns
+ * how many there are; no more than LISTED are in q.listed, as (256 x group + 8 x lane + which of the lane's). */
+template <class type> __device__ __forceinline__ uint32_t wide_list(work<type> &k, row_order order) {
     uint32_t count = 0;
+    if (threadIdx.x == 0) k.q.tally = 0;
 #pragma unroll 1
     for (int from = 0; from < k.groups; from += MARKED) {
-        row_visit<type, ahead>(k.row, from, min(from + MARKED, k.groups), [&](int g, const float x[LANE_TOKENS]) {
-            q.marked[g - from][threadIdx.x % WARP] = (uint8_t)meant(g, x);
-        });
-        __syncthreads();
-        sift(from);
+        order.from = from;
+        order.to = min(from + MARKED, k.groups);
+        team_order_give(k, order);
         count = wide_unmark(k, from, count);
-        __syncthreads();
     }
+    __syncthreads();
     return count;
+}
+
+/* Groups [first, end), a block's share of those that an order names `from` on. */
+struct wide_part {
+    int from, first, end;
+};
+
+/* Marks the tokens that meant(g, x) names: bits, one for each of the lane's. */
+template <int ahead, class type, class function>
+__device__ __forceinline__ void wide_mark(work<type> &k, const wide_part &own, function meant) {
+    row_visit<type, ahead>(k.row, own.first, own.end, [&](int g, const float x[LANE_TOKENS]) {
+        k.q.marked[g - own.from][threadIdx.x % WARP] = (uint8_t)meant(g, x);
+    });
 }
 
 /* Loads tokens that are named as in q.listed. All at once: what stands under a condition is waited for one by one. */
@@ -281,19 +319,19 @@ struct half_marks {
     }
 };
 
-/* Of the marked tokens of groups [from, from + MARKED), adds up those above the window, each group's tickets into q.mass, and leaves the
+/* Of the marked tokens of a part, adds up those above the window, each group's tickets into q.mass, and leaves the
  * others marked. Returns how many this thread has added. A thread has the marks of half a group: where few tokens are marked, as by a
  * top-k, weighing these one by one takes a third of the time of weighing all. */
-template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window, int from) {
+template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window, const wide_part &part) {
     enum { AT_ONCE = 4 };
     quick &q = k.q;
     const bool plain = row_plain(k.row);
-    const int halves = 2 * min((int)MARKED, k.groups - from);
+    const int from = part.from, halves = 2 * (part.end - from);
     uint32_t count = 0;
 #pragma unroll 1
-    for (int first = 0; first < halves; first += BLOCK_THREADS) {
-        const bool own = first + (int)threadIdx.x < halves;
-        const int half = own ? first + (int)threadIdx.x : 0, g = from + half / 2;
+    for (int at_half = 2 * (part.first - from); at_half < halves; at_half += BLOCK_THREADS) {
+        const bool own = at_half + (int)threadIdx.x < halves;
+        const int half = own ? at_half + (int)threadIdx.x : at_half, g = from + half / 2;
         ulonglong2 *const at = (ulonglong2 *)q.marked + half;
         const wide_group<type::LINEAR> w = wide_group_make(s, q.peak[g]);
         half_marks marks = {own ? at->x : 0, own ? at->y : 0}, inside = {0, 0};
@@ -324,21 +362,32 @@ template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &
 }
 
 /* What a reading of all groups says of a window: the tickets above it, or how many tokens are; and how many are inside. */
-struct wide_read {
+struct wide_seen {
     uint64_t above;
     uint32_t inside;
 };
 
-/* The reading of step 2: what every group has above the window into q.mass, and the tokens inside into q.listed. Not inlined: with
- * what its caller holds there would not be enough registers for loads on their way. */
+/* What every group has above the window into q.mass, and the tokens inside into q.listed. `few`: of the tokens above, too, there are few,
+ * and how many is asked for. */
 template <bool counts, class type>
-static __device__ __noinline__ wide_read wide_list(work<type> *shared_k, const fast_scale<type::LINEAR> s, const wide_window<type::LINEAR> window) {
-    __builtin_assume(__isShared(shared_k));
-    work<type> &k = *shared_k;
+__device__ __forceinline__ wide_seen wide_look(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window, bool few) {
     quick &q = k.q;
-    wide_read r;
+    wide_seen r;
     uint64_t above = 0;
-    r.inside = wide_mark<64>(k, [&](int g, const float x[LANE_TOKENS]) {
+    r.inside = wide_list(k, order_make(k, s, few ? ORDER_LIST_FEW : counts ? ORDER_LIST_COUNTS : ORDER_LIST, window.low, window.high));
+    if (!counts)
+        for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) above += q.mass[g];
+    r.above = counts ? q.tally : fast_sum(above, q.space[6]);
+    return r;
+}
+
+/* ORDER_LIST. */
+template <bool counts, class type>
+__device__ __forceinline__ void wide_read_all(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window,
+                                              const wide_part &own) {
+    quick &q = k.q;
+    uint32_t above = 0;
+    wide_mark<64>(k, own, [&](int g, const float x[LANE_TOKENS]) {
         const wide_group<type::LINEAR> w = wide_group_make(s, q.peak[g]);
         uint32_t inside = 0;
 #pragma unroll
@@ -350,33 +399,89 @@ static __device__ __noinline__ wide_read wide_list(work<type> *shared_k, const f
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) y[j] = window.over(x[j]) ? x[j] : MINUS_INF;
         const uint64_t sum = wide_sum(w, y);
-        if (threadIdx.x % WARP == 0) {
-            q.mass[g] = sum;
-            above += counts ? 0 : sum;
-        }
+        if (threadIdx.x % WARP == 0) q.mass[g] = sum;
         return w.empty && !counts ? 0 : inside;
-    }, [](int) {});
-    r.above = fast_sum(above, q.space[6]);
-    return r;
+    });
+    if (!counts) return;
+    above = warp_add(above);
+    if (threadIdx.x % WARP == 0) atomicAdd(team_lead(k, &q.tally), above);
 }
 
-/* The same where few tokens are above the window, and how many is asked for. */
+/* ORDER_LIST_FEW: the same where few tokens are above the window, and how many is asked for. */
 template <class type>
-static __device__ __noinline__ wide_read wide_list_few(work<type> *shared_k, const fast_scale<type::LINEAR> s, const wide_window<type::LINEAR> window) {
-    __builtin_assume(__isShared(shared_k));
-    work<type> &k = *shared_k;
-    wide_read r;
-    uint32_t above = 0;
-    const auto meant = [&](int, const float x[LANE_TOKENS]) {
+__device__ __forceinline__ void wide_read_few(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window,
+                                              const wide_part &own) {
+    wide_mark<128>(k, own, [&](int, const float x[LANE_TOKENS]) {
         uint32_t from_low = 0;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j)
             if (window.from_low(x[j])) from_low |= 1u << j;
         return from_low;
-    };
-    r.inside = wide_mark<128>(k, meant, [&](int from) { above += wide_sift(k, s, window, from); });
-    r.above = fast_sum(above, k.q.space[6]);
-    return r;
+    });
+    __syncthreads();
+    const uint32_t above = warp_add(wide_sift(k, s, window, own));
+    if (threadIdx.x % WARP == 0) atomicAdd(team_lead(k, &k.q.tally), above);
+}
+
+/* ORDER_LIST_VALUE: tokens of one value of sums.cuh. */
+template <class type>
+__device__ __forceinline__ void wide_read_value(work<type> &k, const fast_scale<type::LINEAR> &s, uint32_t value, const wide_part &own) {
+    wide_mark<128>(k, own, [&](int, const float x[LANE_TOKENS]) {
+        uint32_t inside = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j)
+            if (value_of(x[j], s.by.c) == value) inside |= 1u << j;
+        return inside;
+    });
+}
+
+/* ORDER_WEIGH: what each of groups [first, end) has at or above `low` into q.mass. */
+template <class type> __device__ __forceinline__ void wide_weigh(work<type> &k, const fast_scale<type::LINEAR> &s, float low, int first, int end) {
+    quick &q = k.q;
+    row_visit<type>(k.row, first, end, [&](int g, const float x[LANE_TOKENS]) {
+        float y[LANE_TOKENS];
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) y[j] = x[j] >= low ? x[j] : MINUS_INF;
+        const uint64_t sum = wide_sum(wide_group_make(s, q.peak[g]), y);
+        if (threadIdx.x % WARP == 0) q.mass[g] = sum;
+    });
+}
+
+/* Brings what this block has found of its part to the one that leads. */
+template <class type> __device__ __forceinline__ void team_bring(work<type> &k, int what, const wide_part &own) {
+    quick &q = k.q;
+    if (team_leads(k)) return;
+    __syncthreads();
+    if (what != ORDER_WEIGH) {
+        const uint4 *const marks = (const uint4 *)q.marked;
+        uint4 *const to = (uint4 *)team_lead(k, &q.marked);
+        for (int i = 2 * (own.first - own.from) + (int)threadIdx.x; i < 2 * (own.end - own.from); i += BLOCK_THREADS) to[i] = marks[i];
+    }
+    if (what != ORDER_LIST_VALUE) {
+        uint64_t *const to = team_lead(k, q.mass);
+        for (int g = own.first + (int)threadIdx.x; g < own.end; g += BLOCK_THREADS) to[g] = q.mass[g];
+    }
+}
+
+/* One function for all orders, not inlined: with what its caller holds there would not be enough registers for loads on their way. */
+template <class type> static __device__ __noinline__ void team_read(work<type> *shared_k, const row_order o) {
+    __builtin_assume(__isShared(shared_k));
+    work<type> &k = *shared_k;
+    const int what = o.what;
+    fast_scale<type::LINEAR> s;
+    fast_scale_make(o.draws ? k.by : k.filter_by, o.best, &s);
+    if (what == ORDER_SPREAD) return wide_spread<false>(k, s, o);
+    if (what == ORDER_SPREAD_COUNTS) return wide_spread<true>(k, s, o);
+    const wide_window<type::LINEAR> window = wide_window_make<type::LINEAR>(o.low, o.high);
+    const int2 share = team_share(k, o.from, o.to);
+    const wide_part own = {o.from, share.x, share.y};
+    if (what == ORDER_LIST) wide_read_all<false>(k, s, window, own);
+    else if (what == ORDER_LIST_COUNTS) wide_read_all<true>(k, s, window, own);
+    else if (what == ORDER_LIST_FEW) wide_read_few(k, s, window, own);
+    else if (what == ORDER_WEIGH) wide_weigh(k, s, o.low, own.first, own.end);
+    if constexpr (type::SUMS)
+        if (what == ORDER_LIST_VALUE) wide_read_value(k, s, o.value, own);
+    team_bring(k, what, own);
 }
 
 /* ---- tokens inside, by bins --------------------------------------------------------------------------------- */

@@ -2,53 +2,8 @@
  * (src/cuda/sums.cuh), ones that only look so, and ones that are flat in some of their parts only. In batches of several sizes, because
  * these decide how large parts are. */
 #include <float.h>
-#include <math.h>
 
-#include "match.h"
-
-enum { BELL, NARROW, EVEN, SLOPED, STAIRS, COARSE, HOLES, EMPTY_GROUPS, NEARLY_ALL, PEAKS, HALF_FLAT, BROAD, DEEP, FLAT_KINDS };
-static const char *const flat_names[FLAT_KINDS] = {"bell",  "narrow bell",  "even",         "sloped", "stairs",   "coarse",
-                                                   "holes", "empty groups", "nearly equal", "peaks",  "half flat", "broad", "deep"};
-
-/* About a bell of standard deviation 1. */
-static float bell(uint64_t *state) {
-    float sum = 0.0f;
-    for (int i = 0; i < 6; ++i) {
-        *state = *state * 6364136223846793005ull + 1442695040888963407ull;
-        sum += (float)(*state >> 40) * 0x1p-24f - 0.5f;
-    }
-    return sum * 1.41421356f;
-}
-
-static float flat_logit(int kind, int64_t i, int64_t vocab, uint64_t *state) {
-    const float x = bell(state);
-    const int64_t g = i / 256, groups = vocab / 256 + 1;
-    switch (kind) {
-    case NARROW: return 0.3f * x;
-    case EVEN: return (float)(i * 7919 % 4099) * 0x1p-10f; /* 0 to 4 */
-    case SLOPED: return x + 6.0f * (float)g / (float)groups; /* parts have other exponents, */
-    case STAIRS: return x - 1.5f * (float)(g % 9);           /* and some groups are so low that tickets are cut */
-    case COARSE: return floorf(4.0f * x) * 0.25f;
-    case HOLES: return i % 2 ? -INFINITY : x;
-    case EMPTY_GROUPS: return g % 5 == 3 ? -INFINITY : x;
-    case NEARLY_ALL: return i % 1000 ? 1.0f : 1.0f + 0.25f * x;
-    case PEAKS: return i % 997 ? x : x + 4.0f;
-    case HALF_FLAT: return i < vocab / 2 ? x : 3.0f * x - 4.0f;
-    case BROAD: return i * 20 / vocab != (i + 1) * 20 / vocab ? 2.5f * x + 10.0f : 2.5f * x; /* 20 peaks, and as much below them */
-    case DEEP: return g % 3 ? x - 300.0f : x; /* two of three groups have no tickets, but tokens that top-k counts */
-    default: return x;
-    }
-}
-
-static void flat_fill(void *given, int member, int members) {
-    match *m = (match *)given;
-    for (int64_t row = member; row < m->rows; row += members) {
-        uint64_t state = m->row_seed[row];
-        const int kind = (int)(state % FLAT_KINDS);
-        for (int64_t i = 0; i < m->vocab; ++i)
-            vector_store(match_row(m, row), m->dtype, i, float_bits(flat_logit(kind, i, m->vocab, &state)));
-    }
-}
+#include "flat_rows.h"
 
 /* Draws from the rows several times: every share of the mass and temperature meets every kind. */
 static void flat_rounds(match *m, test_random *r) {
@@ -81,11 +36,7 @@ static void flat_kinds(match *m, int64_t rows) {
     test_random r = {(uint64_t)(vocab + rows)};
     for (int64_t first = 0; first < FLAT_KINDS && !match_hopeless(); first += rows) {
         match_layout(m, rows, (vocab + 7) / 8 * 8, 0, 0);
-        for (int64_t i = 0; i < rows; ++i) {
-            m->row_seed[i] = (uint64_t)(FLAT_KINDS * (977 * i + 1) + (first + i) % FLAT_KINDS);
-            m->kind[i] = flat_names[m->row_seed[i] % FLAT_KINDS];
-        }
-        crew_run(flat_fill, m);
+        flat_rows(m, first);
         match_send_rows(m);
         flat_rounds(m, &r);
     }
@@ -154,7 +105,7 @@ TEST(many_rows) {
  * of its groups', not of its tokens'. The group with the lowest maximum decides how far down a threshold is looked for (wide_guess). */
 static float lowest_logit(int64_t i, uint64_t *state) {
     const int64_t g = i / 256;
-    const float x = 0.3f * bell(state);
+    const float x = 0.3f * flat_bell(state);
     if (i == 490 * 256 + 7) return -FLT_MAX;
     if (g == 499) return -1.1342e38f;
     if (g % 2 && g < 400 && i % 256 == 5) return -3.401e38f;
@@ -196,7 +147,7 @@ TEST(memory_ends) {
         m->control->top_k[0] = V / 64 - 4; /* few of the row (wide.cuh), and more than fast.cuh takes */
         m->control->temperature[0] = m->control->top_p[0] = 1.0f;
         m->control->seed[0] = 3;
-        for (int64_t i = 0; i < V; ++i) vector_store(match_row(m, 0), dtype, i, float_bits(bell(&state) + (i < V - 64 ? 0.0f : 1.0f)));
+        for (int64_t i = 0; i < V; ++i) vector_store(match_row(m, 0), dtype, i, float_bits(flat_bell(&state) + (i < V - 64 ? 0.0f : 1.0f)));
         match_send_rows(m);
         for (uint64_t round = 0; round < 8 && !match_hopeless(); ++round) {
             m->control->position[0] = round;

@@ -142,13 +142,27 @@ void copy_ask(void *to, const void *from, uint32_t bytes, uint64_t *p) {
     send({&running(), (char *)to, from, bytes, 0, (barrier *)p}, (barrier *)p);
 }
 
+namespace {
+
+/* Block `rank` of the cluster, whose shared memory may be used. */
+cuda_block *other_block(int rank) {
+    if (rank < 0 || rank >= cluster_blocks()) die("asks for block %d of a cluster of %u", rank, cluster_size());
+    cuda_block *const block = block_of((unsigned)rank);
+    if (block != &running() && !running().met) die("asks for block %d of its cluster, which may not have begun: cluster_wait first", rank);
+    if (block != &running() && block->finished) die("asks for block %d of its cluster, which has ended", rank);
+    return block;
+}
+
+} // namespace
+
+void *cluster_place_of(void *own, int rank) {
+    if (!is_shared(own)) die("asks for a place in another block's shared memory by one that is not in its own");
+    return other_block(rank)->shared + ((char *)own - running().shared);
+}
+
 void store_remote(uint64_t *place, uint64_t *p, int to, uint64_t value) {
-    cuda_block &own = running();
-    if (to < 0 || to >= cluster_blocks()) die("stores to block %d of a cluster of %u", to, cluster_size());
-    cuda_block *const block = block_of((unsigned)to);
+    cuda_block *const block = other_block(to);
     if (!is_shared(place) || (size_t)place % sizeof *place) die("stores to what is not shared memory, aligned to 8 bytes");
-    if (block != &own && !own.met) die("stores to block %d of its cluster, which may not have begun: cluster_wait first", to);
-    if (block != &own && block->finished) die("stores to block %d of its cluster, which has ended", to);
-    barrier *const there = barrier_at(block->shared + ((char *)p - own.shared));
-    send({block, block->shared + ((char *)place - own.shared), nullptr, sizeof value, value, there}, there);
+    barrier *const there = barrier_at(block->shared + ((char *)p - running().shared));
+    send({block, block->shared + ((char *)place - running().shared), nullptr, sizeof value, value, there}, there);
 }

@@ -170,6 +170,7 @@ int cluster_rank();
 int cluster_blocks();
 int cluster_id();
 void cluster_arrive(EMULATE_LINE);
+static inline void cluster_arrive_bare(EMULATE_LINE) { cluster_arrive(file, line); }
 void cluster_wait(EMULATE_LINE);
 void barrier_make(uint64_t *barrier);
 void barriers_made();
@@ -177,6 +178,8 @@ void barrier_expect(uint64_t *barrier, uint32_t bytes);
 void barrier_wait(uint64_t *barrier, EMULATE_LINE);
 void barrier_wait_cluster(uint64_t *barrier, EMULATE_LINE);
 void copy_ask(void *to, const void *from, uint32_t bytes, uint64_t *barrier);
+void *cluster_place_of(void *own, int rank);
+template <class type> static inline type *cluster_place(type *own, int rank) { return (type *)cluster_place_of((void *)own, rank); }
 void store_remote(uint64_t *place, uint64_t *barrier, int to, uint64_t value);
 
 /* ---- memory: one host thread runs at a time, so order is no matter -------------------------------------------- */

@@ -1,0 +1,98 @@
+/* team.c - few rows with a top-p and no top-k array: the blocks of a row are clusters, and read it again together where many tokens stay
+ * (src/cuda/team.cuh). Rows of every kind, layout and size, and rows that many tokens stay of; logits and probabilities. */
+#include "flat_rows.h"
+
+enum { ROWS = 6 }; /* as many as have teams on a GPU of 132 multiprocessors, and tests/emulate has such a one for this program */
+static long rows_checked;
+
+static void compare(match *m, const char *how) {
+    match_run_gpu(m);
+    match_run_cpu(m);
+    match_check(m, 0, m->rows, how);
+    rows_checked += m->rows;
+}
+
+/* Parameters of every kind, of which more than usual leave many tokens. */
+static void params_pick(match *m, test_random *r) {
+    static const float shares[] = {0.5f, 0.9f, 0.95f, 0.999f}, temperatures[] = {0.8f, 1.0f, 1.5f, 3.0f};
+    m->flags = pick_flags(r);
+    m->slots = m->rows;
+    m->has = HAS_TOP_P | HAS_FLAGS | (m->input == RAFFLE_PROBS ? 0 : HAS_TEMPERATURE) | (random_below(r, 2) ? HAS_MIN_P : 0);
+    if (random_below(r, 4) == 0) m->has |= HAS_ALLOW;
+    match_pick(m, r);
+    for (int64_t i = 0; i < m->rows; ++i) {
+        if (random_below(r, 4) == 0) continue;
+        m->control->top_p[i] = shares[random_below(r, 4)];
+        m->control->temperature[i] = temperatures[random_below(r, 4)];
+        m->control->min_p[i] = random_below(r, 2) ? 0.0f : 1e-5f;
+    }
+    if (m->has & HAS_ALLOW) match_mask(m);
+}
+
+static void rounds_run(match *m, test_random *r, int rounds, const char *how) {
+    match_send_rows(m);
+    for (int i = 0; i < rounds && !match_hopeless(); ++i) {
+        params_pick(m, r);
+        compare(m, how);
+        if (m->input == RAFFLE_LOGITS && i % 4 == 0) match_check_oracle(m, 1, r);
+    }
+    match_check_space(m, how);
+}
+
+static void logits_of(int dtype, int64_t vocab) {
+    test_random r = {(uint64_t)(vocab + dtype)};
+    match *m = match_make(dtype, vocab, ROWS + 1);
+    const int rounds = gpu_quick() ? 1 : 8;
+    for (int64_t rows = 1; rows <= ROWS + 1; rows += gpu_quick() ? 3 : 1) { /* the last has no teams */
+        const int layout = (int)((rows + dtype) % LAYOUTS);
+        match_lay_out(m, layout, rows, &r);
+        rounds_run(m, &r, rounds, "rows of every kind");
+        match_layout(m, rows, vocab + (rows % 3 == 2), rows % 3 == 2, 0); /* some are not aligned */
+        flat_rows(m, rows * 5);
+        rounds_run(m, &r, rounds, "rows that many tokens stay of");
+    }
+    match_free(m);
+}
+
+#define VOCAB(vocab)                                                                                                   \
+    TEST(vocab_##vocab) {                                                                                              \
+        NEED_GPU();                                                                                                    \
+        for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype)                                                    \
+            if (!gpu_quick() || dtype == (vocab) % 3) logits_of(dtype, vocab);                                         \
+    }
+VOCAB(65281)  /* 256 groups, the last of one token: as few as have teams, */
+VOCAB(65280)  /* and one less */
+VOCAB(99001)
+VOCAB(128256)
+VOCAB(270336) /* as many groups as the short ways know, */
+VOCAB(270337) /* and one more */
+
+TEST(probabilities) {
+    NEED_GPU();
+    static const int64_t vocabs[] = {66000, 151936};
+    for (int n = 0; n < (gpu_quick() ? 1 : 2); ++n) {
+        for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
+            test_random r = {(uint64_t)dtype + 9};
+            match *m = match_probs(dtype, vocabs[n], ROWS);
+            for (int64_t rows = 1; rows <= ROWS; rows += gpu_quick() ? 3 : 1) {
+                match_layout(m, rows, vocabs[n] + (rows % 3 == 2 ? 3 : 0), 0, 0);
+                match_fill_weights(m, &r);
+                rounds_run(m, &r, gpu_quick() ? 1 : 8, "probabilities");
+            }
+            match_free(m);
+        }
+    }
+}
+
+int main(void) {
+    gpu_start("cuda_team", 60);
+    RUN(vocab_65281);
+    RUN(vocab_65280);
+    RUN(vocab_99001);
+    RUN(vocab_128256);
+    RUN(vocab_270336);
+    RUN(vocab_270337);
+    RUN(probabilities);
+    printf("%ld rows compared\n", rows_checked);
+    return test_report("cuda_team");
+}
