@@ -267,8 +267,8 @@ static raffle_status draw(const raffle_plan *plan, const call *call, raffle_erro
     sample_args a;
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
-    /* Rows have teams where many tokens may stay: behind a top-k, which any row may have then, most often few do. */
-    const bool teams = state->clusters && !requested && !a.row_index && a.top_p && !a.top_k && teams_suit(a.rows, a.groups, state->processors);
+    const bool cuts = a.top_p || a.top_k; /* and may leave many tokens, which teams are for */
+    const bool teams = cuts && state->clusters && !requested && !a.row_index && teams_suit(a.rows, a.groups, state->processors);
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     const sample_code &kernel = requested ? state->requested : teams ? state->teamed : indexed ? state->indexed : state->plain;

@@ -232,7 +232,6 @@ static void params_pick(match *m, test_random *r) {
         m->slots = 1 + random_below(r, 2 * m->rows);
     }
     if (random_below(r, 3) == 0) m->has |= HAS_ALLOW;
-    if (random_below(r, 4) == 0) m->has &= ~(unsigned)HAS_TOP_K;
     match_pick(m, r);
     if (random_below(r, 2)) { /* what engines ask for */
         static const float usual[] = {0.0f, 0.7f, 1.0f, 1.0f, 1.3f};

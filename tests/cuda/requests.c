@@ -185,9 +185,6 @@ static void batch_send(sent *s, const batch *b, int64_t offset) {
     s->params.top_p = (const float *)image_put(m, b->top_p, rows * 4, 4);
     s->params.min_p = (const float *)image_put(m, b->min_p, rows * 4, 0);
     s->params.top_k = (const int32_t *)image_put(m, b->top_k, rows * 4, 0);
-    int any = 0; /* without the array, rows may have teams (team.cuh) */
-    for (int64_t i = 0; i < b->rows; ++i) any = any || b->top_k[i] > 0;
-    if (!any) s->params.top_k = NULL;
     s->params.seed = (const uint64_t *)image_put(m, b->seed, rows * 8, 8);
     s->params.position = (const uint64_t *)image_put(m, b->position, rows * 8, 0);
     s->params.allow = (const uint32_t *)image_put(m, b->allow, rows * (size_t)b->words * 4, 0);

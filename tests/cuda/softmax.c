@@ -163,7 +163,6 @@ static void round_run(match *m, test_random *r, int filters, int sets, const cha
         m->slots = 1 + random_below(r, 2 * m->rows);
     }
     if (random_below(r, 4) == 0) m->has |= HAS_ALLOW;
-    if (random_below(r, 4) == 0) m->has &= ~(unsigned)HAS_TOP_K;
     match_pick(m, r);
     if (m->has & HAS_ALLOW) match_mask(m);
     match_send_controls(m);

@@ -1,4 +1,4 @@
-/* team.c - few rows with a top-p and no top-k array: the blocks of a row are clusters, and read it again together where many tokens stay
+/* team.c - few rows with a top-p or a top-k: the blocks of a row are clusters, and read it again together where many tokens stay
  * (src/cuda/team.cuh). Rows of every kind, layout and size, and rows that many tokens stay of; logits and probabilities. */
 #include "flat_rows.h"
 
@@ -15,14 +15,17 @@ static void compare(match *m, const char *how) {
 /* Parameters of every kind, of which more than usual leave many tokens. */
 static void params_pick(match *m, test_random *r) {
     static const float shares[] = {0.5f, 0.9f, 0.95f, 0.999f}, temperatures[] = {0.8f, 1.0f, 1.5f, 3.0f};
+    const int32_t most[] = {0, 600, 5000, (int32_t)(m->vocab / 2)};
     m->flags = pick_flags(r);
     m->slots = m->rows;
-    m->has = HAS_TOP_P | HAS_FLAGS | (m->input == RAFFLE_PROBS ? 0 : HAS_TEMPERATURE) | (random_below(r, 2) ? HAS_MIN_P : 0);
+    const unsigned cuts = random_below(r, 2) ? HAS_TOP_P : random_below(r, 3) ? HAS_TOP_P | HAS_TOP_K : HAS_TOP_K;
+    m->has = cuts | HAS_FLAGS | (m->input == RAFFLE_PROBS ? 0 : HAS_TEMPERATURE) | (random_below(r, 2) ? HAS_MIN_P : 0);
     if (random_below(r, 4) == 0) m->has |= HAS_ALLOW;
     match_pick(m, r);
     for (int64_t i = 0; i < m->rows; ++i) {
         if (random_below(r, 4) == 0) continue;
         m->control->top_p[i] = shares[random_below(r, 4)];
+        m->control->top_k[i] = most[random_below(r, 4)];
         m->control->temperature[i] = temperatures[random_below(r, 4)];
         m->control->min_p[i] = random_below(r, 2) ? 0.0f : 1e-5f;
     }
