@@ -36,7 +36,7 @@ enum { CLUSTER_SHARED = 222 << 10 }; /* bytes of dynamic shared memory that a bl
 struct device_facts {
     int device, processors, major;
     size_t shared; /* bytes of shared memory of a multiprocessor */
-    bool clusters; /* cluster_kernel can be used */
+    bool clusters; /* cluster_kernel can be used, and rows can have teams (team.cuh) */
     bool early;    /* a kernel can be launched before the one it depends on has ended (ptx.cuh), in captured graphs, too */
 };
 static inline const device_facts &facts_of(const raffle_plan *plan) { return *(const device_facts *)plan->state; }

@@ -133,8 +133,8 @@ __device__ __forceinline__ float pieces_most(float4 piece) { return fmaxf(fmaxf(
 
 /* A row and the block's shared memory for it; lives there itself. */
 template <class type>
-struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_asked<type::ASKED>, row_shared<type::INDEXED>, row_sums<type::SUMS>,
-              row_team<type::TEAMED> {
+struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_asked<type::ASKED>, row_shared<type::INDEXED>,
+              row_sums<type::SUMS>, row_team<type::TEAMED> {
     float row_best;   /* the largest logit */
     int state;        /* of the masses */
     scale mass_scale; /* what they were weighed with */

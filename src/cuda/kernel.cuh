@@ -281,7 +281,7 @@ __device__ __forceinline__ void row_report(const sample_args &a, const row_job &
 #endif
     a.token[row] = best == MINUS_INF ? empty_token : token;
     if (a.row_flags) a.row_flags[row] = flags;
-    if (a.advance) { /* every block of this row has read its position, and no other row does */
+    if (a.advance) { /* every block that reads of this row has read its position, and no other row does */
         const int64_t slot = a.slot ? a.slot[row] : row;
         if (slot >= 0 && slot < a.slots) a.advance[slot]++;
     }
@@ -471,7 +471,7 @@ template <class type> __device__ __forceinline__ void part_look(const sample_arg
     part_sums(&k, p.first, p.end);
 }
 
-/* A block reads one part of one row. Whoever completes a row finishes it; nobody waits. */
+/* A block reads one part of one row. Whoever completes a row finishes it; nobody waits, but those of its team. */
 template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) sample_kernel(const __grid_constant__ sample_args a) {
 #if __CUDA_ARCH__ < 900
     if (type::TEAMED) return; /* never launched */

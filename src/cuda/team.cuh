@@ -29,6 +29,7 @@ template <class type> __device__ __forceinline__ void team_ready(const work<type
 
 /* What the blocks have written before, all of them see after. */
 __device__ __forceinline__ void team_meet() {
+    __syncwarp(); /* lanes arrive together */
     cluster_arrive();
     cluster_wait();
 }
@@ -64,7 +65,6 @@ template <class type> __device__ __forceinline__ void team_order_give(work<type>
         __syncthreads();
         const int to = (int)threadIdx.x / WORDS, word = (int)threadIdx.x % WORDS;
         if (to < TEAM && to != order.lead) *cluster_place((uint32_t *)&k.order + word, to) = ((const uint32_t *)&k.order)[word];
-        __syncwarp();
         team_meet();
     }
     team_read(&k, order);

@@ -3,7 +3,8 @@
  * min-p knows its threshold: one more reading adds up what every group keeps, then the draw finds the group. For top-p the sums of
  * sums.cuh tell about where the threshold lies, if the row's blocks have left them. If not, and for top-k,
  *
- *   1. some groups show about where the threshold lies: a window of values that holds two or three thousand tokens;
+ *   1. some groups, or of a team all, show about where the threshold lies: a window of values that holds some hundred to three thousand
+ *      tokens;
  *   2. a reading adds up what every group has above the window, and lists the tokens inside; they show the threshold.
  *
  * A window that missed is moved, or made narrower, up to twice, and the row read again. Where that does not help, most often because
@@ -200,6 +201,7 @@ static __device__ __noinline__ bool wide_by_guess(work<type> *shared_k, const fa
         window = wide_around<type>(guess.middle, guess.half, most);
     } else { /* the threshold is among the heaviest few: all of them are listed, from a value on that about half a list reaches */
         const wide_quest few = {LISTED / 2, 0, -FLT_MAX};
+        __syncthreads(); /* all know that there was no guess */
         if (counts || !wide_guess<true>(&k, s, few, &guess)) return false;
         window = wide_window_make<type::LINEAR>(guess.middle, most);
     }

@@ -134,7 +134,7 @@ __device__ __forceinline__ void wide_spread(work<type> &k, const fast_scale<type
             atomicAdd(q.guess + (int)fminf((fmaxf(at, low) - low) * scale, GUESS_BINS - 1), here ? units : 0);
         }
     };
-    const int whole = max(1, (int)(k.row.vocab / GROUP)), first = own.x + (int)threadIdx.x / WARP; /* the last is left out if it is cut short */
+    const int first = own.x + (int)threadIdx.x / WARP, whole = max(1, (int)(k.row.vocab / GROUP)); /* a last one that is cut short is left out */
     const auto picked = [&](int i) { return (int)((uint32_t)(i * whole) / (uint32_t)groups); };
     if (row_plain(k.row) && group_whole(k.row, 0)) {
         groups_visit<type>(k.row, first, own.y, picked, spread);
@@ -153,11 +153,12 @@ __device__ __forceinline__ void wide_spread(work<type> &k, const fast_scale<type
         if (q.guess[i]) atomicAdd(team_lead(k, q.guess + i), q.guess[i]);
 }
 
-/* Where the threshold probably lies, by one of eight of the row's groups, or all where a team reads them. What lies below it is looked at: of that no token weighs more
- * than one at the threshold, so how many of them are missed or met by chance is known to be small, whatever is above. Tokens are spread
- * over bins of values, and the bin that matters once more if it has very many. */
+/* Where the threshold probably lies, by one of eight of the row's groups, or by all where a team reads them. What lies below it is looked
+ * at: of that no token weighs more than one at the threshold, so how many of them are missed or met by chance is known to be small,
+ * whatever is above. Tokens are spread over bins of values, and the bin that matters once more if it has very many. */
 template <bool counts, class type>
-static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_scale<type::LINEAR> s, const wide_quest quest, wide_guessed *guess) {
+static __device__ __noinline__ bool wide_guess(work<type> *shared_k, const fast_scale<type::LINEAR> s, const wide_quest quest,
+                                               wide_guessed *guess) {
     __builtin_assume(__isShared(shared_k));
     work<type> &k = *shared_k;
     enum { OWN = GUESS_BINS / BLOCK_THREADS, ROUNDS = 3, WANTED = 1 << 21, AROUND = 3, LONELY = 64 };
@@ -322,7 +323,9 @@ struct half_marks {
 /* Of the marked tokens of a part, adds up those above the window, each group's tickets into q.mass, and leaves the
  * others marked. Returns how many this thread has added. A thread has the marks of half a group: where few tokens are marked, as by a
  * top-k, weighing these one by one takes a third of the time of weighing all. */
-template <class type> __device__ __forceinline__ uint32_t wide_sift(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window, const wide_part &part) {
+template <class type>
+__device__ __forceinline__ uint32_t wide_sift(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window,
+                                              const wide_part &part) {
     enum { AT_ONCE = 4 };
     quick &q = k.q;
     const bool plain = row_plain(k.row);
@@ -370,7 +373,8 @@ struct wide_seen {
 /* What every group has above the window into q.mass, and the tokens inside into q.listed. `few`: of the tokens above, too, there are few,
  * and how many is asked for. */
 template <bool counts, class type>
-__device__ __forceinline__ wide_seen wide_look(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window, bool few) {
+__device__ __forceinline__ wide_seen wide_look(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> &window,
+                                               bool few) {
     quick &q = k.q;
     wide_seen r;
     uint64_t above = 0;
@@ -436,7 +440,8 @@ __device__ __forceinline__ void wide_read_value(work<type> &k, const fast_scale<
 }
 
 /* ORDER_WEIGH: what each of groups [first, end) has at or above `low` into q.mass. */
-template <class type> __device__ __forceinline__ void wide_weigh(work<type> &k, const fast_scale<type::LINEAR> &s, float low, int first, int end) {
+template <class type>
+__device__ __forceinline__ void wide_weigh(work<type> &k, const fast_scale<type::LINEAR> &s, float low, int first, int end) {
     quick &q = k.q;
     row_visit<type>(k.row, first, end, [&](int g, const float x[LANE_TOKENS]) {
         float y[LANE_TOKENS];
@@ -548,7 +553,8 @@ __device__ __forceinline__ bool wide_bin(work<type> &k, const fast_scale<type::L
 /* The third reading: what every group has above a bin of the window into q.mass, what it has inside into q.inside, and
  * the tokens inside as candidates. */
 template <class type>
-__device__ __forceinline__ void wide_split(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> window, int bin) {
+__device__ __forceinline__ void wide_split(work<type> &k, const fast_scale<type::LINEAR> &s, const wide_window<type::LINEAR> window,
+                                           int bin) {
     quick &q = k.q;
     uint32_t least = 0xffffffffu, most = 0;
     for (int g = threadIdx.x; g < k.groups; g += BLOCK_THREADS) q.mass[g] = q.inside[g] = 0;

@@ -55,6 +55,7 @@ TEST(replays_follow_memory) {
     if (gpu_quick()) return;
     follow(RAFFLE_F16, 49152, 20, turns, HAS_ALLOW, RAFFLE_TOP_K_EXACT | RAFFLE_MIN_P_LAST | RAFFLE_EMPTY_IS_ZERO);
     follow(RAFFLE_BF16, 151936, 8, turns, HAS_SLOT, RAFFLE_TOP_K_EXACT);
+    follow(RAFFLE_BF16, 128256, 5, turns, 0, 0); /* rows with teams (team.cuh) */
 }
 
 /* ---- very many replays ---- */
