@@ -101,10 +101,12 @@ RAFFLE_FN int64_t group_end(const cpu_row *row, int64_t g) {
 enum { PART = GROUP / CPU_PARTS }; /* tokens of a part */
 
 /* The largest logits of tokens first .. first + count - 1, lane by lane; NaN counts as -inf and leaves *numbers, masked ones
- * too. `rough`: read_rough reads them. It and `count` are compile-time constants. */
-RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough, vm *numbers, int kind) {
+ * too. `rough`: read_rough reads them, and of probabilities, whose zeros are -inf only in the end, negative ones leave *numbers, too.
+ * It and `count` are compile-time constants. */
+RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough, vm *numbers, int given) {
     enum { STEP = 32 }; /* tokens of a mask's word */
-    const int masked = kind & READ_ALLOW && !masks_pairs(kind);
+    const int weights = rough && given & READ_PROBS, kind = weights ? given & ~READ_PROBS : given;
+    const int masked = kind & READ_ALLOW && (weights || !masks_pairs(kind)); /* what masks_pairs masks is negative */
     const uint32_t *allow = masked ? row->allow + first / STEP : NULL;
     vf a = v_set(MINUS_INF), b = a;
     for (int j = 0; j < count; j += STEP) {
@@ -113,7 +115,8 @@ RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough,
             if (masked) read_in_order(row, first + j + n, &x, &y, kind & ~READ_ALLOW);
             else if (rough) read_rough(row, first + j + n, &x, &y, kind);
             else read_pair(row, first + j + n, &x, &y, kind);
-            *numbers = v_numbers(*numbers, x, y);
+            if (weights) *numbers = v_and(*numbers, v_and(v_ge(x, v_set(0.0f)), v_ge(y, v_set(0.0f))));
+            else *numbers = v_numbers(*numbers, x, y);
             a = masked ? v_max_allowed(x, a, allow + j / STEP, n) : v_max(x, a);
             if (count <= PART) b = a; /* two chains where they are long */
             b = masked ? v_max_allowed(y, b, allow + j / STEP, n + V_LANES) : v_max(y, b);
@@ -121,8 +124,12 @@ RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough,
         }
     }
     if (count > PART) a = v_max(a, b);
-    return rough ? smooth(a, kind) : a;
+    if (rough) a = smooth(a, kind);
+    return weights ? v_select(v_gt(a, v_set(0.0f)), a, v_set(MINUS_INF)) : a;
 }
+
+/* Whether maxima that tokens_top has found roughly, with some that left `good`, have to be found again. */
+RAFFLE_FN int tops_again(vm good, int kind) { return (reads_rough(kind) || kind & READ_PROBS) && v_bits(good) != v_bits(v_every()); }
 
 /* Whether a mask allows no token of a whole group. */
 RAFFLE_FN int group_masked(const cpu_row *row, int64_t g, int kind) {
@@ -137,7 +144,7 @@ RAFFLE_FN vf group_top(const cpu_row *row, int64_t g, vm *numbers, int kind) {
     vm good = v_every(); /* a chain of its own for each group: they run side by side */
     if (group_masked(row, g, kind)) return v_set(MINUS_INF);
     vf top = tokens_top(row, g * GROUP, GROUP, 1, &good, kind);
-    if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) return tokens_top(row, g * GROUP, GROUP, 0, numbers, kind);
+    if (tops_again(good, kind)) return tokens_top(row, g * GROUP, GROUP, 0, numbers, kind);
     *numbers = v_and(*numbers, good);
     return top;
 }
@@ -165,7 +172,7 @@ RAFFLE_FN void group_tops(const cpu_row *row, int64_t g, vf *top, vm *numbers, i
         return;
     }
     for (int q = 0; q < CPU_PARTS; ++q) top[q] = tokens_top(row, g * GROUP + q * PART, PART, 1, &good, kind);
-    if (reads_rough(kind) && v_bits(good) != v_bits(v_every())) {
+    if (tops_again(good, kind)) {
         good = v_every();
         for (int q = 0; q < CPU_PARTS; ++q) top[q] = tokens_top(row, g * GROUP + q * PART, PART, 0, &good, kind);
     }

@@ -29,21 +29,36 @@ RAFFLE_FN void sum_store(uint32_t *low, float *size, const vsum *s) {
     v_store_totals(size, s[0].size, s[1].size, s[2].size, s[3].size);
 }
 
-/* The sum of the weights of a whole group under a plain reference. */
-RAFFLE_FN vsum group_sum_plain(const cpu_row *row, int64_t g, const ref *f, int kind) {
+/* Tokens i .. i + V_CHAINS V_LANES - 1, in any order, to be weighed by weights_usual. What is no weight has weight 0, so rows of weights
+ * are read as they are stored. */
+RAFFLE_FN void read_usual(const cpu_row *row, int64_t i, vf *x, int kind) {
+    for (int n = 0; n < V_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind & ~READ_PROBS);
+}
+/* Their weights, under the reference that most groups of such a row have: a plain one, or of a row of weights a linear one. */
+RAFFLE_FN int ref_usual(const ref *f, int kind) { return f->kind == (kind & READ_PROBS ? REF_LINEAR : REF_PLAIN); }
+RAFFLE_FN void weights_usual(vf *x, const ref *f, int kind) {
+    ref linear = *f;
+    linear.kind = REF_LINEAR; /* said again for the compiler */
+    if (!(kind & READ_PROBS)) v_weights(x, V_CHAINS, f, 0);
+    for (int n = 0; n < V_CHAINS && kind & READ_PROBS; ++n) x[n] = v_weight_any(x[n], &linear);
+}
+
+/* The sum of the weights of a whole group under a usual reference. */
+RAFFLE_FN vsum group_sum_usual(const cpu_row *row, int64_t g, const ref *f, int kind) {
     vsum sum = sum_zero();
     for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += V_CHAINS * V_LANES) {
         vf x[V_CHAINS];
-        for (int n = 0; n < V_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
-        v_weights(x, V_CHAINS, f, 0);
+        read_usual(row, i, x, kind);
+        weights_usual(x, f, kind);
         for (int n = 0; n < V_CHAINS; ++n) sum = sum_add(sum, x[n]);
     }
     return sum;
 }
 
+
 /* The sum of the weights of any group. */
 RAFFLE_FN vsum group_sum(const cpu_row *row, int64_t g, const ref *f, int kind) {
-    if (f->kind == REF_PLAIN && group_whole(row, g)) return group_sum_plain(row, g, f, kind);
+    if (ref_usual(f, kind) && group_whole(row, g)) return group_sum_usual(row, g, f, kind);
     vsum sum = sum_zero();
     for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES)
         sum = sum_add(sum, v_weight_any(read_group(row, i, 0, kind), f));
@@ -267,16 +282,16 @@ RAFFLE_FN uint64_t row_weigh(const work *k, const weighing *w, int kind) {
     return total;
 }
 
-/* The tickets of what a cut keeps of a whole group under a plain reference, counted token by token. Not for a cut
+/* The tickets of what a cut keeps of a whole group under a usual reference, counted token by token. Not for a cut
  * between equal logits. What is cut weighs next to nothing and is rounded away. */
-RAFFLE_FN uint64_t group_kept_plain(const cpu_row *row, int64_t g, const group_ref *r, cut c, int kind) {
+RAFFLE_FN uint64_t group_kept_usual(const cpu_row *row, int64_t g, const group_ref *r, cut c, int kind) {
     vu low = v_set_u(0);
     vf size = v_set(0.0f);
     for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += V_CHAINS * V_LANES) {
         vf x[V_CHAINS];
-        for (int n = 0; n < V_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
+        read_usual(row, i, x, kind);
         for (int n = 0; n < V_CHAINS; ++n) x[n] = v_select(v_ge(x[n], v_set(c.low)), x[n], v_set(MINUS_INF));
-        v_weights(x, V_CHAINS, &r->ref, 0);
+        weights_usual(x, &r->ref, kind);
         for (int n = 0; n < V_CHAINS; ++n) low = v_add_u(low, v_shift(v_round(x[n]), r->right));
         for (int n = 0; n < V_CHAINS; ++n) size = v_add(size, x[n]);
     }
@@ -308,8 +323,8 @@ RAFFLE_FN uint64_t group_kept_any(const cpu_row *row, int64_t g, const group_ref
 RAFFLE_FN uint64_t group_kept(const cpu_row *row, const cpu_scratch *s, const weighing *w, int64_t g, cut c, int kind) {
     group_ref r = group_ref_make(w, s->peak[g]);
     if (r.below >= TICKET_BITS + 32) return 0;
-    int usual = r.ref.kind == REF_PLAIN && group_whole(row, g) && c.tie_last == INT32_MAX && !c.capped;
-    return usual ? group_kept_plain(row, g, &r, c, kind) : group_kept_any(row, g, &r, c, kind);
+    int usual = ref_usual(&r.ref, kind) && group_whole(row, g) && c.tie_last == INT32_MAX && !c.capped;
+    return usual ? group_kept_usual(row, g, &r, c, kind) : group_kept_any(row, g, &r, c, kind);
 }
 
 /* Fills mass[] with each group's tickets of what a cut keeps and returns their sum. */
