@@ -236,6 +236,7 @@ static exit_code measure_all(bench *b) {
             progress_end();
             if (!code) code = bench_softmax(&b->table, &rows, isas[i], b->repeats);
             if (!code) code = bench_verify(&rows, isas[i]);
+            if (!code) code = bench_probs(&rows, isas[i]);
             if (!code) code = bench_request(&rows, isas[i]);
         }
         pool_close(&rows);

@@ -55,6 +55,11 @@ exit_code bench_softmax(table *table, const pool *pool, raffle_isa isa, int repe
 /* Measures raffle_verify over rows of the pool and prints it. */
 exit_code bench_verify(const pool *pool, raffle_isa isa);
 
+/* ---- bench_probs.c: rows of probabilities ----------------------------------------------------------- */
+
+/* Measures each route of rows of probabilities beside the same route of logits, and prints it. */
+exit_code bench_probs(const pool *pool, raffle_isa isa);
+
 /* ---- bench_request.c: everything a request can ask for ---------------------------------------------- */
 
 /* Measures a row with masks, bias, penalties and log-probabilities beside the same row without, and prints it. */
