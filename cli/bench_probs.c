@@ -1,5 +1,6 @@
 /* bench_probs.c - the part of raffle bench about rows of probabilities: each route beside the same route of the logits that they
  * were made of. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 
 #include "bench.h"
@@ -29,7 +30,7 @@ static exit_code rows_open(probs_rows *r, const pool *pool, const runner *logits
     for (int s = 0; s < SHAPES && !status; ++s) {
         raffle_logits logits = raffle_logits_init();
         raffle_output output = raffle_output_init();
-        r->probs[s] = malloc((size_t)(r->rows * pool->vocab) * sizeof(float));
+        if (posix_memalign((void **)&r->probs[s], 64, (size_t)(r->rows * pool->vocab) * sizeof(float))) r->probs[s] = NULL;
         if (!r->probs[s]) return complain("not enough memory to measure probabilities"), EXIT_MACHINE;
         logits.data = pool_row(pool, (shape)s, RAFFLE_F32, 0);
         logits.rows = r->rows;

@@ -107,23 +107,26 @@ RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough,
     enum { STEP = 32 }; /* tokens of a mask's word */
     const int weights = rough && given & READ_PROBS, kind = weights ? given & ~READ_PROBS : given;
     const int masked = kind & READ_ALLOW && (weights || !masks_pairs(kind)); /* what masks_pairs masks is negative */
+    /* One operation finds both, the largest and whether one is wrong. Rough numbers have enough to do for the ports it needs. */
+    const int by_bits = weights && !masked && !reads_rough(kind);
     const uint32_t *allow = masked ? row->allow + first / STEP : NULL;
-    vf a = v_set(MINUS_INF), b = a;
+    vf a = v_set(by_bits ? 0.0f : MINUS_INF), b = a;
     for (int j = 0; j < count; j += STEP) {
         for (int n = 0; n < STEP; n += 2 * V_LANES) {
             vf x, y;
             if (masked) read_in_order(row, first + j + n, &x, &y, kind & ~READ_ALLOW);
             else if (rough) read_rough(row, first + j + n, &x, &y, kind);
             else read_pair(row, first + j + n, &x, &y, kind);
-            if (weights) *numbers = v_and(*numbers, v_and(v_ge(x, v_set(0.0f)), v_ge(y, v_set(0.0f))));
-            else *numbers = v_numbers(*numbers, x, y);
-            a = masked ? v_max_allowed(x, a, allow + j / STEP, n) : v_max(x, a);
+            if (weights && !by_bits) *numbers = v_and(*numbers, v_and(v_ge(x, v_set(0.0f)), v_ge(y, v_set(0.0f))));
+            if (!weights) *numbers = v_numbers(*numbers, x, y);
+            a = masked ? v_max_allowed(x, a, allow + j / STEP, n) : by_bits ? v_max_bits(x, a) : v_max(x, a);
             if (count <= PART) b = a; /* two chains where they are long */
-            b = masked ? v_max_allowed(y, b, allow + j / STEP, n + V_LANES) : v_max(y, b);
+            b = masked ? v_max_allowed(y, b, allow + j / STEP, n + V_LANES) : by_bits ? v_max_bits(y, b) : v_max(y, b);
             if (count <= PART) a = b;
         }
     }
-    if (count > PART) a = v_max(a, b);
+    if (count > PART) a = by_bits ? v_max_bits(a, b) : v_max(a, b);
+    if (by_bits) *numbers = v_and(*numbers, v_ge(a, v_set(0.0f)));
     if (rough) a = smooth(a, kind);
     return weights ? v_select(v_gt(a, v_set(0.0f)), a, v_set(MINUS_INF)) : a;
 }

@@ -184,6 +184,7 @@ RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) {
 }
 
 RAFFLE_FN vu v_bits_of(vf a) { return _mm256_castps_si256(a); }
+RAFFLE_FN vf v_max_bits(vf a, vf b) { return as_f(_mm256_max_epu32(v_bits_of(a), v_bits_of(b))); }
 
 /* The signed conversion makes 2^31 of what is larger. What is missing then is counted apart: from 2^31 to 2^32, each
  * step of a float's bits is worth 256. (The bits of 2^31 itself, which the others add, vanish modulo 2^24.) */

@@ -183,6 +183,7 @@ RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) {
 }
 
 RAFFLE_FN vu v_bits_of(vf a) { return _mm512_castps_si512(a); }
+RAFFLE_FN vf v_max_bits(vf a, vf b) { return as_f(_mm512_max_epu32(v_bits_of(a), v_bits_of(b))); }
 
 typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }

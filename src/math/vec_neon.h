@@ -132,6 +132,7 @@ RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) {
 
 RAFFLE_FN vu v_add_u(vu a, vu b) { return vaddq_u32(a, b); }
 RAFFLE_FN vu v_bits_of(vf a) { return vreinterpretq_u32_f32(a); }
+RAFFLE_FN vf v_max_bits(vf a, vf b) { return vreinterpretq_f32_u32(vmaxq_u32(v_bits_of(a), v_bits_of(b))); }
 
 typedef vu vcount;
 RAFFLE_FN vcount v_count_add(vcount sum, vf a) { return v_add_u(sum, v_round(a)); }

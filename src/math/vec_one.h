@@ -154,6 +154,8 @@ RAFFLE_FN void v_store_wide(uint64_t *p, vu a, uint32_t left) { *p = (uint64_t)a
 
 RAFFLE_FN vu v_add_u(vu a, vu b) { return a + b; }
 RAFFLE_FN vu v_bits_of(vf a) { return bits_of(a); }
+/* The one with the larger bits, as an unsigned number: of numbers that are not negative the larger, else a negative one or NaN. */
+RAFFLE_FN vf v_max_bits(vf a, vf b) { return bits_of(a) > bits_of(b) ? a : b; }
 
 /* A sum of rounded weights modulo 2^32, starting at zero. */
 typedef vu vcount;
