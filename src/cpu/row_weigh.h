@@ -35,7 +35,7 @@ RAFFLE_FN void read_usual(const cpu_row *row, int64_t i, vf *x, int kind) {
     for (int n = 0; n < V_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind & ~READ_PROBS);
 }
 /* Their weights, under the reference that most groups of such a row have: a plain one, or of a row of weights a linear one. */
-RAFFLE_FN int ref_usual(const ref *f, int kind) { return f->kind == (kind & READ_PROBS ? REF_LINEAR : REF_PLAIN); }
+RAFFLE_FN int ref_is_usual(const ref *f, int kind) { return f->kind == (kind & READ_PROBS ? REF_LINEAR : REF_PLAIN); }
 RAFFLE_FN void weights_usual(vf *x, const ref *f, int kind) {
     ref linear = *f;
     linear.kind = REF_LINEAR; /* said again for the compiler */
@@ -58,7 +58,7 @@ RAFFLE_FN vsum group_sum_usual(const cpu_row *row, int64_t g, const ref *f, int 
 
 /* The sum of the weights of any group. */
 RAFFLE_FN vsum group_sum(const cpu_row *row, int64_t g, const ref *f, int kind) {
-    if (ref_usual(f, kind) && group_whole(row, g)) return group_sum_usual(row, g, f, kind);
+    if (ref_is_usual(f, kind) && group_whole(row, g)) return group_sum_usual(row, g, f, kind);
     vsum sum = sum_zero();
     for (int64_t i = g * GROUP, end = group_end(row, g); i < end; i += V_LANES)
         sum = sum_add(sum, v_weight_any(read_group(row, i, 0, kind), f));
@@ -323,7 +323,7 @@ RAFFLE_FN uint64_t group_kept_any(const cpu_row *row, int64_t g, const group_ref
 RAFFLE_FN uint64_t group_kept(const cpu_row *row, const cpu_scratch *s, const weighing *w, int64_t g, cut c, int kind) {
     group_ref r = group_ref_make(w, s->peak[g]);
     if (r.below >= TICKET_BITS + 32) return 0;
-    int usual = ref_usual(&r.ref, kind) && group_whole(row, g) && c.tie_last == INT32_MAX && !c.capped;
+    int usual = ref_is_usual(&r.ref, kind) && group_whole(row, g) && c.tie_last == INT32_MAX && !c.capped;
     return usual ? group_kept_usual(row, g, &r, c, kind) : group_kept_any(row, g, &r, c, kind);
 }
 

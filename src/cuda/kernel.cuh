@@ -72,6 +72,9 @@ extern const sample_function sample_requested[3]; /* by dtype, extra.cu */
 extern const sample_function decide_kernels[3], decide_probs[3]; /* by dtype, write_decided.cu and write_probs.cu */
 extern const sample_function sample_indexed[2][3]; /* of logits and of probabilities, by dtype: indexed.cu */
 extern const sample_function sample_teamed[2][3];  /* the same: teams.cu */
+#define SAMPLE_KERNELS(kind)                                                                                           \
+    {{sample_kernel<kind<type_f32>>, sample_kernel<kind<type_f16>>, sample_kernel<kind<type_bf16>>},                   \
+     {sample_kernel<kind<type_probs<type_f32>>>, sample_kernel<kind<type_probs<type_f16>>>, sample_kernel<kind<type_probs<type_bf16>>>}}
 
 /* Which row of the logits a result is of; -1: there is no such row. */
 __device__ __forceinline__ int64_t row_source(const sample_args &a, int64_t row) {

@@ -5,7 +5,4 @@
 
 #include "kernel.cuh"
 
-#define KERNELS(of) {sample_kernel<teamed<of(f32)>>, sample_kernel<teamed<of(f16)>>, sample_kernel<teamed<of(bf16)>>}
-#define LOGITS(dtype) type_##dtype
-#define PROBS(dtype) type_probs<type_##dtype>
-extern const sample_function sample_teamed[2][3] = {KERNELS(LOGITS), KERNELS(PROBS)};
+extern const sample_function sample_teamed[2][3] = SAMPLE_KERNELS(teamed);

@@ -400,6 +400,13 @@ static inline void match_check(const match *m, int64_t from, int64_t rows, const
     CHECK(!touched, "%s wrote %lld results behind the batch", how, (long long)touched);
 }
 
+/* Draws the batch on both, and checks it. */
+static inline void match_compare(match *m, const char *how) {
+    match_run_gpu(m);
+    match_run_cpu(m);
+    match_check(m, 0, m->rows, how);
+}
+
 /* The workspace is ready for the next call (run.cu keeps its counters, which must be zero, at the end of it), and
  * nothing behind it was written. */
 static inline void match_check_space(const match *m, const char *how) {
