@@ -214,6 +214,7 @@ __device__ __forceinline__ void store_remote(uint64_t *place, uint64_t *barrier,
 
 #elif !defined(RAFFLE_EMULATE) /* for kernels of teamed<type>, which nobody launches there */
 __device__ __forceinline__ int cluster_rank() { return 0; }
+__device__ __forceinline__ int cluster_blocks() { return 1; }
 __device__ __forceinline__ void cluster_arrive() {}
 __device__ __forceinline__ void cluster_wait() {}
 template <class type> __device__ __forceinline__ type *cluster_place(type *own, int) { return own; }

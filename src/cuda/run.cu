@@ -25,6 +25,7 @@ struct device_state : device_facts {
     /* indexed: of rows by row_index, and of probabilities; teamed: of few rows, where there are clusters; requested: of calls with extras
      * or a report; decided: of those that write filtered rows */
     sample_code plain, indexed, teamed, requested, decided;
+    team_room room;  /* for clusters of `teamed` */
     size_t sections; /* of all rows together, of the call that has most: sums.cuh */
 };
 
@@ -120,13 +121,14 @@ static int32_t sections_made(int64_t rows, int32_t groups, int32_t part, int pro
 }
 
 /* The most sections that the rows of one call can have: how many depends on how many rows share the GPU. */
-static size_t sections_most(const raffle_plan_desc *desc, int processors) {
+static size_t sections_most(const raffle_plan_desc *desc, int processors, const team_room &room) {
     const int32_t groups = (int32_t)((desc->vocab + GROUP - 1) / GROUP);
     int64_t most = 0;
     for (int64_t rows = 1; rows <= desc->rows_max && rows <= SUM_ROWS * processors; ++rows) {
-        for (const bool teams : {false, teams_suit(rows, groups, processors)}) {
+        for (const team_shape &shape : {NO_TEAMS, team_choose(rows, groups, false, processors, room),
+                                        team_choose(rows, groups, true, processors, room)}) {
             int32_t part;
-            parts_grid(rows, rows, groups, groups, processors, teams, &part);
+            parts_grid(rows, rows, groups, groups, processors, shape, &part);
             const int64_t of_rows = rows * sections_made(rows, groups, part, processors);
             if (of_rows > most) most = of_rows;
         }
@@ -146,6 +148,12 @@ static device_facts facts_make(int device, const cudaDeviceProp &properties, int
     return f;
 }
 
+/* What the blocks of a kernel get so that a multiprocessor takes `each` of them at once and no more. */
+static size_t shared_more(const sample_code &code, const device_facts &gpu, int64_t each) {
+    const size_t spread = gpu.early && each < BLOCKS_PER_SM ? shared_spread(gpu, each) : 0;
+    return spread > code.shared ? spread - code.shared : 0;
+}
+
 /* Loads a kernel, and allows its blocks the shared memory that `launch` may give them. */
 static cudaError_t code_load(sample_code *to, sample_function kernel, const device_facts &gpu) {
     cudaFuncAttributes attributes;
@@ -156,6 +164,27 @@ static cudaError_t code_load(sample_code *to, sample_function kernel, const devi
     const size_t most = shared_spread(gpu, 1);
     if (!gpu.early || most <= to->shared) return code;
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(most - to->shared));
+}
+
+/* How many clusters of each size the GPU holds; none, if it cannot say. */
+static team_room room_find(const sample_code &code, const device_facts &gpu) {
+    team_room room = {};
+    for (int team = TEAM_LEAST; team <= TEAM; ++team) {
+        cudaLaunchAttribute cluster = {};
+        cudaLaunchConfig_t config = {};
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim = {(unsigned)team, 1, 1};
+        config.gridDim = dim3((unsigned)team);
+        config.blockDim = dim3(BLOCK_THREADS);
+        config.dynamicSmemBytes = shared_more(code, gpu, TEAM_EACH);
+        config.attrs = &cluster;
+        config.numAttrs = 1;
+        if (cudaOccupancyMaxActiveClusters(&room.clusters[team], code.kernel, &config) != cudaSuccess) {
+            cudaGetLastError();
+            room.clusters[team] = 0;
+        }
+    }
+    return room;
 }
 
 static raffle_status create(raffle_plan *plan, raffle_error *error) {
@@ -188,8 +217,9 @@ static raffle_status create(raffle_plan *plan, raffle_error *error) {
     device_state *state = (device_state *)malloc(sizeof *state);
     if (!state) return raffle_fail(error, RAFFLE_E_MEMORY, -1, "out of memory for a plan");
     *state = made;
+    if (made.clusters) state->room = room_find(made.teamed, made);
     snprintf(state->name, sizeof state->name, "%.63s", properties.name);
-    state->sections = probs ? 0 : sections_most(&plan->desc, state->processors);
+    state->sections = probs ? 0 : sections_most(&plan->desc, state->processors, state->room);
     sample_args unused;
     verify_args unused_too;
     plan->state = state;
@@ -244,20 +274,19 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
     a->verdicts = (struct verdict *)call->launch.workspace;
 }
 
-static cudaError_t launch(const device_state *state, const sample_code &code, sample_args *a, cudaStream_t stream) {
+static cudaError_t launch(const device_state *state, const sample_code &code, const team_shape &shape, sample_args *a,
+                          cudaStream_t stream) {
     enum { SHARED = 8 }; /* results of a row that parts are made for: more blocks would come for nothing, or all of them read */
     const bool prepares = a->extra || (a->allow && (&code == &state->requested || &code == &state->decided)); /* into edit_space */
     int64_t read = a->rows; /* of results that share a row, one reads (draw_follows) */
     if (&code == &state->indexed && a->row_index && !a->allow && a->data_rows < read)
         read = a->data_rows > read / SHARED ? a->data_rows : (read + SHARED - 1) / SHARED;
-    const bool teams = &code == &state->teamed;
-    const dim3 grid = parts_grid(a->rows, read, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, teams, &a->part);
-    const int64_t each = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
-    const size_t spread = state->early && each < BLOCKS_PER_SM ? shared_spread(*state, each) : 0;
-    const bool sums = state->sections && (&code == &state->plain || teams); /* others have none */
+    const dim3 grid = parts_grid(a->rows, read, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, shape, &a->part);
+    const int64_t spread = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
+    const bool sums = state->sections && (&code == &state->plain || shape.team > 1); /* others have none */
     a->sections = sums ? sections_made(a->rows, a->groups, a->part, state->processors) : 0;
-    return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), spread > code.shared ? spread - code.shared : 0, *a, *state, stream,
-                        teams ? TEAM : 1);
+    return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), shared_more(code, *state, shape.each ? shape.each : spread), *a, *state,
+                        stream, (unsigned)shape.team);
 }
 
 static raffle_status draw(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -267,12 +296,14 @@ static raffle_status draw(const raffle_plan *plan, const call *call, raffle_erro
     sample_args a;
     args_make(&a, plan, call);
     if (!a.rows) return RAFFLE_OK;
+    team_shape shape = NO_TEAMS;
     const bool cuts = a.top_p || a.top_k; /* and may leave many tokens, which teams are for */
-    const bool teams = cuts && state->clusters && !requested && !a.row_index && teams_suit(a.rows, a.groups, state->processors);
+    if (cuts && state->clusters && !requested && !a.row_index)
+        shape = team_choose(a.rows, a.groups, !a.top_k, state->processors, state->room);
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    const sample_code &kernel = requested ? state->requested : teams ? state->teamed : indexed ? state->indexed : state->plain;
-    const cudaError_t code = launch(state, kernel, &a, call->launch.stream);
+    const sample_code &kernel = requested ? state->requested : shape.team > 1 ? state->teamed : indexed ? state->indexed : state->plain;
+    const cudaError_t code = launch(state, kernel, shape, &a, call->launch.stream);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching the kernel", code);
 }
 
@@ -295,7 +326,7 @@ static raffle_status write(const raffle_plan *plan, const call *call, raffle_err
     if (!a.rows) return RAFFLE_OK;
     device_guard guard(state->device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
-    cudaError_t code = launch(state, state->decided, &a, call->launch.stream);
+    cudaError_t code = launch(state, state->decided, NO_TEAMS, &a, call->launch.stream);
     if (code == cudaSuccess) code = write_decided(plan, call);
     return code == cudaSuccess ? RAFFLE_OK : device_fail(error, "launching a kernel", code);
 }

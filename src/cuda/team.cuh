@@ -12,7 +12,7 @@
 
 #include "fast.cuh"
 
-enum { TEAM = 8 }; /* blocks; as many as a cluster can have anywhere */
+enum { TEAM = 8 }; /* blocks at most; as many as a cluster can have anywhere */
 
 /* What a block of a team does before anything else, and before it looks whether it is the one that completes the row: then all have
  * begun, and know that nothing is ordered. */
@@ -37,8 +37,8 @@ __device__ __forceinline__ void team_meet() {
 /* This block's share of [from, to). */
 template <class type> __device__ __forceinline__ int2 team_share(const work<type> &, int from, int to) {
     if constexpr (type::TEAMED) {
-        const int rank = cluster_rank(), count = to - from;
-        return make_int2(from + count * rank / TEAM, from + count * (rank + 1) / TEAM);
+        const int rank = cluster_rank(), team = cluster_blocks(), count = to - from;
+        return make_int2(from + count * rank / team, from + count * (rank + 1) / team);
     }
     return make_int2(from, to);
 }
@@ -64,7 +64,7 @@ template <class type> __device__ __forceinline__ void team_order_give(work<type>
         if (threadIdx.x == 0) k.order = order;
         __syncthreads();
         const int to = (int)threadIdx.x / WORDS, word = (int)threadIdx.x % WORDS;
-        if (to < TEAM && to != order.lead) *cluster_place((uint32_t *)&k.order + word, to) = ((const uint32_t *)&k.order)[word];
+        if (to < cluster_blocks() && to != order.lead) *cluster_place((uint32_t *)&k.order + word, to) = ((const uint32_t *)&k.order)[word];
         team_meet();
     }
     team_read(&k, order);
@@ -75,7 +75,7 @@ template <class type> __device__ __forceinline__ void team_order_give(work<type>
 /* Lets the others go; by the block that has finished the row. It need not wait for them. */
 template <class type> __device__ __forceinline__ void team_dismiss(work<type> &k) {
     if constexpr (type::TEAMED) {
-        if (k.order.what != ORDER_NONE && (int)threadIdx.x < TEAM && (int)threadIdx.x != k.order.lead)
+        if (k.order.what != ORDER_NONE && (int)threadIdx.x < cluster_blocks() && (int)threadIdx.x != k.order.lead)
             cluster_place(&k.order, (int)threadIdx.x)->what = ORDER_NONE;
         __syncwarp();
         cluster_arrive();

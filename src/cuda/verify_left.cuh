@@ -304,7 +304,7 @@ static inline row_parts row_parts_make(int64_t rows, int64_t groups, int64_t par
 static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     enum { TRIED = 8 };
     const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0), groups = a->groups, slots = (int64_t)processors * BLOCKS_PER_SM;
-    const dim3 grid = parts_grid(rows, rows, a->groups, most, processors, false, &a->part);
+    const dim3 grid = parts_grid(rows, rows, a->groups, most, processors, NO_TEAMS, &a->part);
     if (CUT_MORE) return grid;
     a->large = row_parts_make(rows, groups, grid.x);
     a->small = row_parts_make(0, groups, 1);

@@ -1,8 +1,16 @@
-/* team.c - few rows with a top-p or a top-k: the blocks of a row are clusters, and read it again together where many tokens stay
- * (src/cuda/team.cuh). Rows of every kind, layout and size, and rows that many tokens stay of; logits and probabilities. */
+/* team.c - few rows with a top-p or a top-k, and more of them with a top-p alone: the blocks of a row are clusters, and read it again
+ * together where many tokens stay (src/cuda/team.cuh). Rows of every kind, layout and size, and rows that many tokens stay of; logits and
+ * probabilities. */
 #include "flat_rows.h"
 
-enum { ROWS = 6 }; /* as many as have teams on a GPU of 132 multiprocessors, and tests/emulate has such a one for this program */
+/* On a GPU of 132 multiprocessors up to 6 rows have teams, and up to 42 with a top-p alone: of eight blocks, of seven (16 and 33 rows) or
+ * six (20). tests/emulate has such a GPU for this program. */
+static const int64_t row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 20, 33, 43};
+static const int64_t quick_counts[] = {1, 4, 7};
+enum { ROWS_MOST = 43, COUNTS = sizeof row_counts / sizeof row_counts[0], QUICK_COUNTS = sizeof quick_counts / sizeof quick_counts[0] };
+static int counts(void) { return gpu_quick() ? QUICK_COUNTS : COUNTS; }
+static int64_t rows_of(int i) { return gpu_quick() ? quick_counts[i] : row_counts[i]; }
+static int rounds_of(int64_t rows) { return gpu_quick() ? 1 : rows > 7 ? 3 : 8; }
 static long rows_checked;
 
 /* Elsewhere these rows have no teams, and comparing them shows nothing. */
@@ -53,15 +61,15 @@ static void rounds_run(match *m, test_random *r, int rounds, const char *how) {
 
 static void logits_of(int dtype, int64_t vocab) {
     test_random r = {(uint64_t)(vocab + dtype)};
-    match *m = match_make(dtype, vocab, ROWS + 1);
-    const int rounds = gpu_quick() ? 1 : 8;
-    for (int64_t rows = 1; rows <= ROWS + 1; rows += gpu_quick() ? 3 : 1) { /* the last has no teams */
+    match *m = match_make(dtype, vocab, ROWS_MOST);
+    for (int i = 0; i < counts(); ++i) {
+        const int64_t rows = rows_of(i);
         const int layout = (int)((rows + dtype) % LAYOUTS);
         match_lay_out(m, layout, rows, &r);
-        rounds_run(m, &r, rounds, "rows of every kind");
+        rounds_run(m, &r, rounds_of(rows), "rows of every kind");
         match_layout(m, rows, vocab + (rows % 3 == 2), rows % 3 == 2, 0); /* some are not aligned */
         flat_rows(m, rows * 5);
-        rounds_run(m, &r, rounds, "rows that many tokens stay of");
+        rounds_run(m, &r, rounds_of(rows), "rows that many tokens stay of");
     }
     match_free(m);
 }
@@ -85,11 +93,12 @@ TEST(probabilities) {
     for (int n = 0; n < (gpu_quick() ? 1 : 2); ++n) {
         for (int dtype = RAFFLE_F32; dtype <= RAFFLE_BF16; ++dtype) {
             test_random r = {(uint64_t)dtype + 9};
-            match *m = match_probs(dtype, vocabs[n], ROWS);
-            for (int64_t rows = 1; rows <= ROWS; rows += gpu_quick() ? 3 : 1) {
+            match *m = match_probs(dtype, vocabs[n], ROWS_MOST);
+            for (int i = 0; i < counts(); ++i) {
+                const int64_t rows = rows_of(i);
                 match_layout(m, rows, vocabs[n] + (rows % 3 == 2 ? 3 : 0), 0, 0);
                 match_fill_weights(m, &r);
-                rounds_run(m, &r, gpu_quick() ? 1 : 8, "probabilities");
+                rounds_run(m, &r, rounds_of(rows), "probabilities");
             }
             match_free(m);
         }
@@ -97,7 +106,7 @@ TEST(probabilities) {
 }
 
 int main(void) {
-    gpu_start("cuda_team", 60);
+    gpu_start("cuda_team", 180);
     RUN(vocab_65281);
     RUN(vocab_65280);
     RUN(vocab_99001);
