@@ -312,7 +312,7 @@ typedef struct raffle_drafts {
                                      RAFFLE_MATCH */
     const uint64_t *recover_bits; /* [requests, 2] for tests: those of the recovered token, low word first. NULL: from the seed. Not for
                                      RAFFLE_MATCH and RAFFLE_SYNTHETIC */
-    const uint64_t *draw_bits;    /* [target rows] for tests: those of a token that is drawn from its row as raffle_sample would: of
+    const uint64_t *draw_bits;    /* [target rows, 2] for tests: those of a token that is drawn from its row as raffle_sample would: of
                                      RAFFLE_MATCH every one, else the bonus token and what ends drafts early. NULL: from the seed */
 } raffle_drafts;
 
@@ -586,7 +586,7 @@ typedef struct raffle_explanation {
     uint32_t reserved;
     uint64_t row_tickets;  /* tickets of all allowed tokens */
     uint64_t draw_tickets; /* tickets of the kept tokens: what was drawn from */
-    uint64_t drawn;        /* the winning number, 0 .. draw_tickets-1 */
+    uint64_t drawn;        /* the winning ticket, 0 .. draw_tickets-1 */
     int64_t top_count;     /* in: room in `top`; out: entries written, likeliest first, ties by id */
     raffle_candidate *top;
 } raffle_explanation;

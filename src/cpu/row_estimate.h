@@ -78,13 +78,9 @@ static int estimate_flat(const work *k, const estimator *e, double sum, float be
     return (double)k->row->params.top_p * estimate_tokens(e, sum, best) >= (double)FLAT_LEAST;
 }
 
-/* From about so many tokens as heavy as the largest on, half of all draws are too near to the next token. */
-#define DRAW_FLAT 768.0
-
 /* The first reading of a row whose mass is to be estimated: like row_scan, and the sum of all estimates. Where they are of no
- * use, it is the reading of a row that is weighed. An eighth of the row shows whether it may be flat: then the whole row is read for
- * its maxima, and if these agree, for nothing else; where there is no top-p, a few groups show it, and the row is weighed. And whether
- * the first group's maximum is too far below the others. */
+ * use, it is the reading of a row that is weighed. An eighth of the row shows whether top-p may keep much of it: then the whole row is
+ * read for its maxima, and if these agree, for nothing else. And whether the first group's maximum is too far below the others. */
 RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind) {
     if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row row = *k->row;
@@ -109,9 +105,7 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
         if ((seen - first) * scale.c > ESTIMATE_FAR) { /* once more, from what is nearer to the largest */
             e = estimator_make(scale, seen);
             to = 0;
-        } else if (draws) {
-            if (estimate_tokens(&e, all, seen) >= DRAW_FLAT) return k->loops->scan_weigh(k, scale, nan);
-        } else if (estimate_flat(k, &e, part, seen)) {
+        } else if (!draws && estimate_flat(k, &e, part, seen)) {
             const float best = k->loops->scan(k, nan);
             state->estimated = estimate_flat(k, &e, all, best);
             state->sum = 0.0;
@@ -254,42 +248,42 @@ RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
     return k->loops->weigh(k, w);
 }
 
-/* The token of a draw without filters, if it is the same for every mass that the groups before it and the row can have; else
- * RULE_NO_TOKEN. An estimate of any part of the row is off by no more tickets than that of the whole may be: mass_estimate adds up how
- * far each token may be off, and a part has fewer of them. */
+/* The tickets of group g as a whole, exactly. */
+static uint64_t group_tickets_whole(const work *k, const weighing *w, int64_t g) {
+    const group_ref r = group_ref_make(w, k->scratch->peak[g]);
+    float x[GROUP];
+    uint32_t weight[GROUP];
+    uint64_t sum = 0;
+    group_expand(k->row, g, &r.ref, x, weight, k->kind);
+    for (int j = 0; j < GROUP; ++j) sum += weight[j];
+    return tickets_of(sum, r.below);
+}
+
+/* The token of a draw without filters, if the estimates settle in which stretch it is; else RULE_NO_TOKEN. */
 static int32_t row_draw_estimated(const work *k, const weighing *w) {
-    enum { STEP = 8 };
     const cpu_scratch *const s = k->scratch;
     const row_state *const state = k->state;
     const row_params *const p = &k->row->params;
-    const mass_range range = mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best, p->vocab);
-    if (!range.high) return RULE_NO_TOKEN;
-    const double chance = (double)draw_bits(p) * 0x1p-64;
-    const double half = 0.5 * (double)(range.high - range.low), mass = (double)range.low + half;
-    /* How far off the ticket and the tickets before its group are together; and what doubles and the ticket's rounding add to it. */
-    const double off = (1.0 + chance) * half + 0x1p-40 * mass + 4.0;
-    double left = chance * state->sum;
-    int64_t g = 0;
-    for (; g + STEP < s->groups; g += STEP) { /* several at once: one addition behind the other is a wait */
+    const estimate_error off = estimate_off(ESTIMATE_DEPTH, &state->estimator, &w->row, w->best, p->vocab);
+    const double chance = (double)draw_bits(p).low * 0x1p-64;
+    double before = 0.0, through = 0.0;
+    int64_t g = 0, count = 0;
+    for (;; g += STRETCH, before = through) {
         const float *const size = s->size + g;
-        const double sum = (((double)size[0] + (double)size[1]) + ((double)size[2] + (double)size[3])) +
-                           (((double)size[4] + (double)size[5]) + ((double)size[6] + (double)size[7]));
-        if (left < sum) break;
-        left -= sum;
+        count = g + STRETCH < s->groups ? STRETCH : s->groups - g;
+        if (count == STRETCH) { /* several at once: one addition behind the other is a wait */
+            through += (((double)size[0] + (double)size[1]) + ((double)size[2] + (double)size[3])) +
+                       (((double)size[4] + (double)size[5]) + ((double)size[6] + (double)size[7]));
+        } else {
+            for (int64_t i = 0; i < count; ++i) through += (double)size[i];
+        }
+        if (g + STRETCH >= s->groups || chance * state->sum < through) break;
     }
-    for (; g + 1 < s->groups && left >= (double)s->size[g]; ++g) left -= (double)s->size[g];
-    const double ticket = left * (mass / state->sum);
-    if (!(ticket >= off && ticket + off < 0x1p50)) return RULE_NO_TOKEN;
-    const uint64_t least = (uint64_t)(ticket - off), most = (uint64_t)(ticket + off) + 1;
-    const group_ref r = group_ref_make(w, s->peak[g]);
-    float x[GROUP];
-    uint32_t weight[GROUP];
-    uint64_t all = 0, up_to = 0;
-    group_expand(k->row, g, &r.ref, x, weight, k->kind);
-    for (int j = 0; j < GROUP; ++j) all += weight[j];
-    if (most >= tickets_of(all, r.below)) return RULE_NO_TOKEN;
-    for (int32_t j = 0;; ++j) {
-        up_to += weight[j];
-        if (weight_of(least, r.below) < up_to) return weight_of(most, r.below) < up_to ? (int32_t)(g * GROUP) + j : RULE_NO_TOKEN;
-    }
+    if (!draw_settles(chance, before, through, state->sum, off)) return RULE_NO_TOKEN;
+    uint64_t held[STRETCH], all = 0;
+    for (int64_t i = 0; i < count; ++i) all += held[i] = group_tickets_whole(k, w, g + i);
+    uint64_t left = ticket_within(p, all);
+    int64_t i = 0;
+    for (; left >= held[i]; ++i) left -= held[i];
+    return group_draw(k, w, g + i, cut_from(-FLT_MAX), 1, left);
 }

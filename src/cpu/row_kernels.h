@@ -297,22 +297,36 @@ static int32_t row_tie(const work *k, float value, uint64_t count) {
 
 /* ---- draw ---------------------------------------------------------------------------------------- */
 
-/* The token that holds ticket number `ticket` of mass[], which row_weigh (`whole`) or row_weigh_kept made. */
-static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole, uint64_t ticket) {
-    const cpu_scratch *s = k->scratch;
-    int64_t g = 0;
-    for (; ticket >= s->mass[g]; ++g) ticket -= s->mass[g];
-    group_ref r = group_ref_make(w, s->peak[g]);
+/* The token of group g that holds ticket number `ticket` of the group's. `whole`: tickets are the group's as a whole, not the tokens'. */
+static int32_t group_draw(const work *k, const weighing *w, int64_t g, cut c, int whole, uint64_t ticket) {
+    const group_ref r = group_ref_make(w, k->scratch->peak[g]);
     float x[GROUP];
     uint32_t weight[GROUP];
-    group_expand(k->row, g, &r.ref, x, weight, k->kind);
     uint64_t left = whole ? weight_of(ticket, r.below) : ticket;
+    group_expand(k->row, g, &r.ref, x, weight, k->kind);
     for (int32_t j = 0, first = (int32_t)(g * GROUP);; ++j) {
-        uint64_t held = whole ? weight[j] : group_tickets(&r, weight[j]);
+        const uint64_t held = whole ? weight[j] : group_tickets(&r, weight[j]);
         if (!cut_keeps(c, x[j], first + j)) continue;
         if (left < held) return first + j;
         left -= held;
     }
+}
+
+/* The token that is drawn by ticket number *ticket of mass[], which row_weigh (`whole`) or row_weigh_kept made. */
+static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole, uint64_t *ticket) {
+    const cpu_scratch *s = k->scratch;
+    uint64_t left = *ticket, held;
+    int64_t g = 0;
+    for (;; g += STRETCH) {
+        held = tickets_sum(s->mass + g, g + STRETCH < s->groups ? STRETCH : s->groups - g);
+        if (left < held) break;
+        left -= held;
+    }
+    *ticket -= left;
+    left = ticket_within(&k->row->params, held);
+    *ticket += left;
+    for (; left >= s->mass[g]; ++g) left -= s->mass[g];
+    return group_draw(k, w, g, c, whole, left);
 }
 
 #include "row_flat.h"
@@ -381,7 +395,7 @@ DEFINE_PATCHED(listing, sketch, MINUS_INF, (const work *k, const weighing *w), k
 DEFINE_PATCHED(uint64_t, weigh, MINUS_INF, (const work *k, const weighing *w), k, w)
 DEFINE_PATCHED(uint64_t, weigh_kept, c.low, (const work *k, const weighing *w, cut c), k, w, c)
 DEFINE_PATCHED(int32_t, tie, value, (const work *k, float value, uint64_t count), k, value, count)
-DEFINE_PATCHED(int32_t, draw_group, whole ? MINUS_INF : c.low, (const work *k, const weighing *w, cut c, int whole, uint64_t ticket),
+DEFINE_PATCHED(int32_t, draw_group, whole ? MINUS_INF : c.low, (const work *k, const weighing *w, cut c, int whole, uint64_t *ticket),
                k, w, c, whole, ticket)
 DEFINE_PATCHED(float, least, low, (const work *k, float low), k, low)
 DEFINE_PATCHED(float, most, MINUS_INF, (const work *k, float high), k, high)

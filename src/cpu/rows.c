@@ -43,8 +43,8 @@ typedef struct loops {
     float (*list_threshold)(const work *, const listing *, quest);
     uint64_t (*list_tickets)(const work *, const listing *, cut);
     uint64_t (*list_larger)(const work *, const listing *, float);
-    int32_t (*draw_list)(const work *, const listing *, cut, uint64_t ticket);
-    int32_t (*draw_group)(const work *, const weighing *, cut, int whole, uint64_t ticket);
+    int32_t (*draw_list)(const work *, const listing *, cut, uint64_t *ticket);
+    int32_t (*draw_group)(const work *, const weighing *, cut, int whole, uint64_t *ticket);
     float (*least)(const work *, float low);
     float (*most)(const work *, float high);
     uint64_t (*count)(const work *, cut);
@@ -228,20 +228,34 @@ static uint64_t list_larger(const work *k, const listing *l, float x) {
     return (uint64_t)tokens_above(k->scratch->list_x, (int64_t)l->count, x);
 }
 
-static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t ticket) {
-    const cpu_scratch *s = k->scratch;
+/* Where the listed token is that holds ticket number *left of those from `first` on; *left then is the ticket's number among its own. */
+static int64_t list_holder(const cpu_scratch *s, int64_t first, int64_t end, cut c, uint64_t *left) {
     enum { STEP = 16 };
-    int64_t i = 0;
-    for (; i + STEP < (int64_t)l->count; i += STEP) {
-        uint64_t held = tickets_kept(s, i, i + STEP, c);
-        if (ticket < held) break;
-        ticket -= held;
+    int64_t i = first;
+    for (; i + STEP < end; i += STEP) {
+        const uint64_t held = tickets_kept(s, i, i + STEP, c);
+        if (*left < held) break;
+        *left -= held;
     }
     for (;; ++i) {
-        uint64_t held = kept_tickets(s, i, c);
-        if (ticket < held) return s->list_id[i];
-        ticket -= held;
+        const uint64_t held = kept_tickets(s, i, c);
+        if (*left < held) return i;
+        *left -= held;
     }
+}
+
+static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t *ticket) {
+    const cpu_scratch *s = k->scratch;
+    const int64_t count = (int64_t)l->count;
+    uint64_t left = *ticket;
+    int64_t first = list_holder(s, 0, count, c, &left), end = first + 1;
+    const int32_t at = s->list_id[first] / STRETCH_TOKENS;
+    for (; first > 0 && s->list_id[first - 1] / STRETCH_TOKENS == at; --first) left += kept_tickets(s, first - 1, c);
+    for (; end < count && s->list_id[end] / STRETCH_TOKENS == at; ++end) {}
+    *ticket -= left; /* where the stretch's tickets begin */
+    left = ticket_within(&k->row->params, tickets_kept(s, first, end, c));
+    *ticket += left;
+    return s->list_id[list_holder(s, first, end, c, &left)];
 }
 
 /* How many of `count` maxima are at least `value`. Up to a multiple of PEAK_PAD, they go on with -inf. */
@@ -488,7 +502,8 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     const cut c = cut_of(a);
     if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
     *weighed = 1;
-    return set->draw_group(&k, &draw, c, a->whole, ticket_drawn(&row->params, a->draw_tickets));
+    uint64_t ticket = ticket_drawn(&row->params, a->draw_tickets);
+    return set->draw_group(&k, &draw, c, a->whole, &ticket);
 }
 
 #define DEFINE_SAMPLE(dtype)                                                                                           \

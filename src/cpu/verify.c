@@ -57,7 +57,7 @@ static void target_step(const walk *w, int32_t node, int32_t depth, step *s) {
     const tail said = {w->call->verified.token + w->row_first, depth};
     s->raw = raffle_row_make(w->plan, &c->logits, &c->params, w->row_first + node + 1, w->slot);
     s->raw.params.position += (uint64_t)depth;
-    if (w->call->drafts.draw_bits) s->raw.params.bits = w->call->drafts.draw_bits + w->row_first + node + 1;
+    if (w->call->drafts.draw_bits) s->raw.params.bits = w->call->drafts.draw_bits + 2 * (w->row_first + node + 1);
     s->row = s->raw;
     s->dtype = raffle_row_prepare(w->plan, c, w->slot, said, &w->edits, &s->row);
     if (c->result.report) raffle_report_expect(&c->report, &s->raw, &s->row);

@@ -95,83 +95,135 @@ __device__ __forceinline__ uint64_t tickets_share(uint64_t before, uint32_t weig
 
 /* ---- no filter ---------------------------------------------------------------------------------------- */
 
-/* The draw without filters: first the group, then the token in it. Thread i holds the records of groups
- * [i n, i n + n) in registers. Answers what a row is asked for on the way. */
+/* Whether the stretch that holds the tickets from `start` to before `end` holds the draw, whatever the estimates that say so are off. */
+__device__ __forceinline__ bool whole_settles(uint64_t bits, uint64_t start, uint64_t end, uint64_t total) {
+    return draw_settles((double)bits * 0x1p-64, (double)start, (double)end, (double)total, ESTIMATE_ERROR);
+}
+
+/* Answers for the token that a row is asked for, of which thread i has the logit of its group's i-th, and whose maximum is `peak`. By all
+ * threads, before the barrier of the row's own sums and behind it. */
+struct whole_asked {
+    ref reference;
+    uint32_t weight;
+    uint64_t lower;
+};
+template <class type>
+__device__ __forceinline__ whole_asked asked_begin(work<type> &k, const fast_scale<type::LINEAR> &s, float peak, float logit) {
+    whole_asked a;
+    a.reference = ref_usual<type::LINEAR>(s.by, peak);
+    a.weight = weigh_usual<type::LINEAR>(logit, a.reference);
+    a.lower = before_in_warp(a.weight, k.q.space[3]);
+    return a;
+}
+template <class type>
+__device__ __forceinline__ void asked_end(work<type> &k, const fast_scale<type::LINEAR> &s, float peak, const whole_asked &a) {
+    uint64_t all, held = 0;
+    const uint64_t lower = before_in_block(a.lower, k.q.space[3], &all);
+    const uint32_t below = (uint32_t)s.exponent - (uint32_t)a.reference.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
+    if (type::LINEAR || peak >= s.best - s.by.drop)
+        held = right ? tickets_share(lower, a.weight, right, all >> right) : tickets_of(a.weight, below);
+    if ((int)threadIdx.x == k.ask.token % GROUP) *k.ask.tickets = held;
+}
+
+/* The draw in a stretch: a warp weighs a group. Leaves q.token. */
+template <class type> __device__ __forceinline__ void stretch_draw(work<type> &k, const fast_scale<type::LINEAR> &s, int first) {
+    quick &q = k.q;
+    const int warp = (int)warp_own(), g = first + warp, known = min(g, k.groups - 1);
+    const float m = type::REQUESTED ? k.peak_far(known) : __ldcg(k.to.peak + known);
+    const int64_t id = g * (int64_t)GROUP + threadIdx.x % WARP * LANE_TOKENS;
+    float x[LANE_TOKENS];
+    uint32_t weight[LANE_TOKENS];
+    uint64_t own = 0;
+    run_read<type>(k.row, id, x);
+    const ref f = ref_usual<type::LINEAR>(s.by, m);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) own += weight[j] = weigh_usual<type::LINEAR>(x[j], f);
+    const uint64_t through = warp_through(own), all = __shfl_sync(ALL_LANES, through, WARP - 1);
+    if (threadIdx.x % WARP == 0) q.space[2][warp] = g < k.groups ? fast_tickets(s, m, all) : 0;
+    __syncthreads();
+    uint64_t before = 0, total = 0;
+#pragma unroll
+    for (int i = 0; i < STRETCH; ++i) {
+        if (i < warp) before += q.space[2][i];
+        total += q.space[2][i];
+    }
+    const uint64_t ticket = mul_high(k.bits.high, total);
+    if (ticket >= before && ticket - before < q.space[2][warp]) {
+        uint64_t left = weight_of(ticket - before, (uint32_t)s.exponent - (uint32_t)f.exponent);
+        if (left < through && left >= through - own) {
+            left -= through - own;
+            int token = 0;
+#pragma unroll
+            for (int j = 0; j + 1 < LANE_TOKENS; ++j)
+                if (token == j && left >= weight[j]) left -= weight[j], token = j + 1;
+            q.token = (int32_t)id + token;
+        }
+    }
+    __syncthreads();
+}
+static_assert((int)STRETCH == (int)BLOCK_WARPS && (int)QUICK_GROUPS <= (int)STRETCH * (int)BLOCK_THREADS, "a warp for a group, a thread for a stretch");
+
+/* The draw without filters: first the stretch, then the token in it. Thread i holds the records of groups [i n, i n + n), n being a power of
+ * two, in registers; so the lanes of a stretch are neighbours. Answers what a row is asked for on the way. False if weights do not hold,
+ * or estimates do not settle it. */
 template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, float *best, int32_t *token) {
     quick &q = k.q;
-    const int per = (k.groups + BLOCK_THREADS - 1) / BLOCK_THREADS, first = (int)threadIdx.x * per;
-    float m[OWN_GROUPS];
-    uint64_t held[OWN_GROUPS], own = 0, total;
+    const int per = k.groups <= BLOCK_THREADS ? 1 : k.groups <= 2 * BLOCK_THREADS ? 2 : k.groups <= 4 * BLOCK_THREADS ? 4 : STRETCH;
+    const int first = (int)threadIdx.x * per;
+    float m[STRETCH];
+    uint64_t held[STRETCH], own = 0, total;
     uint32_t most = order_of(MINUS_INF), unused = 0;
 #pragma unroll
-    for (int i = 0; i < OWN_GROUPS; ++i) {
+    for (int i = 0; i < STRETCH; ++i) {
         const bool mine = i < per && first + i < k.groups;
         m[i] = !mine ? MINUS_INF : type::REQUESTED ? k.peak_far(first + i) : __ldcg(k.to.peak + first + i);
         held[i] = mine ? __ldcg(k.to.mass + first + i) : 0;
     }
-    int32_t asked = -1;
+    bool asked = false;
     float asked_peak = MINUS_INF, asked_logit = MINUS_INF; /* of its group, and this thread's in it */
     if constexpr (type::ASKED) {
-        asked = k.ask.token;
-        if (asked >= 0) {
-            asked_peak = __ldcg(k.to.peak + asked / GROUP);
-            asked_logit = token_read_inline<type>(k.row, asked / GROUP * GROUP + (int)threadIdx.x);
+        asked = k.ask.token >= 0;
+        if (asked) {
+            asked_peak = __ldcg(k.to.peak + k.ask.token / GROUP);
+            asked_logit = token_read_inline<type>(k.row, k.ask.token / GROUP * GROUP + (int)threadIdx.x);
         }
     }
-    if (threadIdx.x == 0) q.token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
+    if (threadIdx.x == 0) {
+        q.token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
+        q.group = -1;
+    }
 #pragma unroll
-    for (int i = 0; i < OWN_GROUPS; ++i) most = max(most, order_of(m[i]));
+    for (int i = 0; i < STRETCH; ++i) most = max(most, order_of(m[i]));
     fast_range(&unused, &most, q.space[0]);
     *best = float_of_order(most);
     fast_scale<type::LINEAR> s;
     if (!fast_scale_make(k.by, *best, &s)) return false;
 #pragma unroll
-    for (int i = 0; i < OWN_GROUPS; ++i) own += held[i] = fast_tickets(s, m[i], held[i]);
-    uint64_t before = before_in_warp(own, q.space[1]), lower = 0;
-    const ref asked_ref = ref_usual<type::LINEAR>(s.by, asked_peak);
-    const uint32_t asked_weight = asked >= 0 ? weigh_usual<type::LINEAR>(asked_logit, asked_ref) : 0;
-    if (asked >= 0) lower = before_in_warp(asked_weight, q.space[3]);
+    for (int i = 0; i < STRETCH; ++i) own += fast_tickets(s, m[i], held[i]);
+    uint64_t before = before_in_warp(own, q.space[1]);
+    whole_asked answer;
+    if constexpr (type::ASKED)
+        if (asked) answer = asked_begin(k, s, asked_peak, asked_logit);
     __syncthreads();
     before = before_in_block(before, q.space[1], &total);
     if (threadIdx.x == 0) k.tell(-FLT_MAX, total, 1);
     if constexpr (type::ASKED) {
-        if (asked >= 0) {
-            uint64_t all;
-            lower = before_in_block(lower, q.space[3], &all);
-            const uint32_t below = (uint32_t)s.exponent - (uint32_t)asked_ref.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
-            uint64_t held = 0;
-            if (type::LINEAR || asked_peak >= s.best - s.by.drop)
-                held = right ? tickets_share(lower, asked_weight, right, all >> right) : tickets_of(asked_weight, below);
-            if ((int)threadIdx.x == asked % GROUP) *k.ask.tickets = held;
-        }
+        if (asked) asked_end(k, s, asked_peak, answer);
         if (threadIdx.x == 0) k.ask.done = true;
         if (!k.ask.draws) {
             *token = RULE_NO_TOKEN;
             return true;
         }
     }
-    const uint64_t ticket = mul_high(k.bits, total);
-    if (ticket >= before && ticket - before < own) {
-        uint64_t left = ticket - before;
-        int i = 0;
-#pragma unroll
-        for (int j = 0; j + 1 < OWN_GROUPS; ++j)
-            if (i == j && left >= held[j]) left -= held[j], i = j + 1;
-        q.group = first + i;
-        q.rest = left;
-#pragma unroll
-        for (int j = 0; j < OWN_GROUPS; ++j)
-            if (i == j) q.peak[0] = m[j];
-    }
+    const uint64_t ticket = mul_high(k.bits.low, total);
+    const int lane = threadIdx.x % WARP, lanes = STRETCH / per;
+    const uint64_t start = __shfl_sync(ALL_LANES, before, lane & -lanes); /* of the stretch, and its end */
+    const uint64_t end = __shfl_sync(ALL_LANES, before + own, lane | (lanes - 1));
+    if (lane % lanes == 0 && ticket >= start && ticket < end &&
+        (!type::ABOUT || !k.to.about || whole_settles(k.bits.low, start, end, total))) q.group = first;
     __syncthreads();
-    const ref f = ref_usual<type::LINEAR>(s.by, q.peak[0]);
-    const int64_t id = q.group * (int64_t)GROUP + threadIdx.x;
-    const uint64_t unit = weight_of(q.rest, (uint32_t)s.exponent - (uint32_t)f.exponent);
-    uint32_t weight = 0;
-    if (threadIdx.x < GROUP) weight = weigh_usual<type::LINEAR>(token_read_inline<type>(k.row, id), f);
-    before = fast_before(weight, q.space[2], &total);
-    if (unit >= before && unit - before < weight) q.token = (int32_t)id;
-    __syncthreads();
+    if (q.group < 0) return false;
+    stretch_draw(k, s, q.group);
     *token = q.token;
     return true;
 }
@@ -575,6 +627,39 @@ __device__ __forceinline__ int32_t tie_select(const candidates &c, uint32_t low,
 /* Whether of tokens equal to the k-th largest only the first stay. */
 __device__ __forceinline__ bool top_k_exact(const row_job &k) { return k.rules.top_k && k.params.flags & RULE_TOP_K_EXACT; }
 
+/* The token that is drawn in the stretch of `token`, of candidates from `low` on, those equal to it up to id tie_last: mostly itself, the
+ * only one there. A function of its own, and what it needs looked up again: what is kept for it would be kept on the stack. */
+template <class type>
+static __device__ __noinline__ int32_t many_within(work<type> *shared_k, int32_t token, uint32_t low, int32_t tie_last, float best) {
+    __builtin_assume(__isShared(shared_k));
+    work<type> &k = *shared_k;
+    quick &q = k.q;
+    select_list &list = q.select_first; /* whose selection is done */
+    const fast_scale<type::LINEAR> s = fast_scale_draw(k, best);
+    for (uint32_t i = threadIdx.x; i < q.count; i += BLOCK_THREADS) {
+        const uint32_t order = q.order[i];
+        const int32_t id = q.id[i];
+        if (id / STRETCH_TOKENS != token / STRETCH_TOKENS || !(order > low || (order == low && id <= tie_last))) continue;
+        const uint32_t slot = atomicAdd(&q.within, 1u);
+        list.key[slot] = (uint32_t)id;
+        list.tickets[slot] = candidate_tickets(q, s, float_of_order(order), id);
+    }
+    __syncthreads();
+    const uint32_t length = q.within;
+    if (length <= 1) return token;
+    for (uint32_t i = threadIdx.x; i < length; i += BLOCK_THREADS) {
+        uint64_t before = 0, held = 0;
+        for (uint32_t j = 0; j < length; ++j) {
+            held += list.tickets[j];
+            before += list.key[j] < list.key[i] ? list.tickets[j] : 0;
+        }
+        const uint64_t unit = mul_high(k.bits.high, held);
+        if (unit >= before && unit - before < list.tickets[i]) q.token = (int32_t)list.key[i];
+    }
+    __syncthreads();
+    return q.token;
+}
+
 /* Cuts and draws: all that can stay are among the candidates, which reach the bound. Three selections: top-k counts by value, top-p
  * adds tickets by value, the draw adds them by id. False if top-p's threshold lies below the candidates. The row's mass is in q.all,
  * if top-p asks for it. */
@@ -638,9 +723,10 @@ __device__ __forceinline__ bool fast_many(work<type> &k, uint32_t count, float b
     }
     w = {2, 1, 0, (uint32_t)p.vocab - 1, false, false, kept.many <= WARP};
     uint64_t total = 0;
-    const auto ticket_of = [&](uint64_t all) { return mul_high(k.bits, total = all) + 1; };
+    const auto ticket_of = [&](uint64_t all) { return mul_high(k.bits.low, total = all) + 1; };
     *token = fast_select(q, w, key, c.tickets, live, ticket_of, &found, &up_to) ? (int32_t)found : RULE_NO_TOKEN;
     if (threadIdx.x == 0) k.tell(float_of_order(~q.low), total, 0, tie_last);
+    *token = many_within(&k, *token, low, tie_last, s.best);
     return true;
 }
 
@@ -752,16 +838,32 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
         if (threadIdx.x == 0)
             k.tell(float_of_order(~least), amount, 0, most < count && ~least == q.sorted[most - 1] ? q.tie_last : INT32_MAX);
     }
-    const uint64_t ticket = mul_high(k.bits, amount);
-    uint64_t before = warp_through(in_lane) - in_lane;
-    int32_t winner = RULE_NO_TOKEN;
+    const int4 ids = *(const int4 *)(q.sorted_id + first);
+    const int32_t id[OWN] = {ids.x, ids.y, ids.z, ids.w}; /* ascending; of those that stay */
+    const uint64_t of_lower = warp_through(in_lane) - in_lane; /* lanes */
+    const auto holder = [&](uint64_t ticket) {
+        uint64_t before = of_lower;
+        int32_t winner = RULE_NO_TOKEN;
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            if (ticket >= before && ticket - before < stays[i]) winner = id[i];
+            before += stays[i];
+        }
+        const uint32_t holds = __ballot_sync(ALL_LANES, winner != RULE_NO_TOKEN);
+        return __shfl_sync(ALL_LANES, winner, holds ? __ffs(holds) - 1 : 0);
+    };
+    const int32_t first_token = *token = holder(mul_high(k.bits.low, amount)), at = first_token / STRETCH_TOKENS;
+    uint64_t lower = 0, within = 0; /* in stretches before, and in this one */
 #pragma unroll
     for (int i = 0; i < OWN; ++i) {
-        if (ticket >= before && ticket - before < stays[i]) winner = q.sorted_id[first + i];
-        before += stays[i];
+        lower += id[i] < at * STRETCH_TOKENS ? stays[i] : 0;
+        within += id[i] / STRETCH_TOKENS == at && id[i] != first_token ? stays[i] : 0;
     }
-    const uint32_t holds = __ballot_sync(ALL_LANES, winner != RULE_NO_TOKEN);
-    *token = __shfl_sync(ALL_LANES, winner, holds ? __ffs(holds) - 1 : 0);
+    if (__any_sync(ALL_LANES, within != 0)) { /* it is not the only one of its stretch */
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) within += id[i] == first_token ? stays[i] : 0;
+        *token = holder(warp_add_wide(lower) + mul_high(k.bits.high, warp_add_wide(within)));
+    }
     return true;
 }
 
@@ -770,7 +872,7 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
 template <class type> __device__ __forceinline__ float fast_fetch(work<type> &k, bool pieces, bool weights, uint32_t *least) {
     quick &q = k.q;
     float4 piece[OWN_GROUPS];
-    uint64_t mass[OWN_GROUPS];
+    uint64_t mass[OWN_GROUPS] = {};
     uint32_t most = 0, low = 0xffffffffu;
 #pragma unroll
     for (int i = 0; i < OWN_GROUPS; ++i) {
@@ -823,7 +925,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     const rules &r = k.rules;
     const bool shown = type::REQUESTED && !r.row_mass && k.to.weights; /* weights are for the report */
     if (threadIdx.x == 0) {
-        q.count = q.list_length = q.edits = 0;
+        q.count = q.list_length = q.edits = q.within = 0;
         /* Logits that change under the kernel may leave a ticket without a holder. */
         q.token = RULE_NO_TOKEN;
         q.group = 0;

@@ -103,6 +103,7 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     uint32_t least; /* order_of the smallest maximum of a group that is not empty */
     uint32_t select_length[SELECTIONS];
     uint32_t list_length, count, low, kept, edits; /* edits: in `edited` */
+    uint32_t within; /* candidates that stay in the group that is drawn */
     uint32_t tally; /* of all blocks of a team: see team_read */
     int32_t group, token;
     int32_t tie_last; /* fast_few: the last id of equals that stay */
@@ -355,9 +356,17 @@ struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_aske
         return read_all(READ_KEPT, w, c, nullptr);
     }
 
-    __device__ __noinline__ int32_t draw_group(const weighing *w, cut c, int whole, uint64_t ticket) {
+    __device__ __noinline__ int32_t draw_group(const weighing *w, cut c, int whole, const uint64_t *ticket) {
         SHARED_THIS;
-        locate(ticket);
+        locate(*ticket);
+        const int first = group / STRETCH * STRETCH, end = min(first + STRETCH, groups);
+        uint64_t start = *ticket - rest, held = 0; /* of the stretch */
+        for (int i = first; i < end; ++i) {
+            held += mass_of(i);
+            if (i < group) start -= mass_of(i);
+        }
+        __syncthreads();
+        locate(start + mul_high(bits.high, held));
         const int g = group;
         const int64_t id = g * (int64_t)GROUP + threadIdx.x;
         const float x = threadIdx.x < GROUP ? token_read<type>(row, id) : MINUS_INF;
@@ -543,29 +552,44 @@ struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_aske
         return block_count(larger, &block);
     }
 
-    /* Lists are in no order here, so ranges are found by id. */
-    __device__ __noinline__ int32_t draw_list(const listing *l, cut c, uint64_t ticket) {
+    /* Lists are in no order here, so ranges are found by id. The id in (low, high] up to which the listed tokens that a cut keeps hold more than `ticket` tickets. */
+    __device__ __forceinline__ int32_t list_holder(const listing *l, cut c, int32_t low, int32_t high, uint64_t ticket) {
+        while (high - low > 1) {
+            const int32_t middle = low + (high - low) / 2;
+            if (list_tickets_to(l, c, middle) > ticket) high = middle;
+            else low = middle;
+        }
+        return high;
+    }
+
+    __device__ __noinline__ int32_t draw_list(const listing *l, cut c, const uint64_t *ticket) {
         SHARED_THIS;
         if (l->count > LIST_RANKED) {
-            int32_t low = -1, high = (int32_t)row.vocab - 1; /* the winner is in (low, high] */
-            while (high - low > 1) {
-                int32_t middle = low + (high - low) / 2;
-                if (list_tickets_to(l, c, middle) > ticket) high = middle;
-                else low = middle;
-            }
-            return high;
+            const int32_t before = list_holder(l, c, -1, (int32_t)row.vocab - 1, *ticket) / STRETCH_TOKENS * STRETCH_TOKENS - 1;
+            const int32_t last = before + STRETCH_TOKENS;
+            const uint64_t start = before < 0 ? 0 : list_tickets_to(l, c, before), held = list_tickets_to(l, c, last) - start;
+            return list_holder(l, c, before, last, start + mul_high(bits.high, held));
         }
         const uint32_t n = (uint32_t)l->count, own = threadIdx.x;
         __syncthreads();
         if (own < n && !cut_keeps(c, list_x[own], list_id[own])) list_t[own] = 0; /* nobody asks for it any more */
+        if (own == 0) group = -1;
         __syncthreads();
-        if (own < n && list_t[own]) {
-            const int32_t id = list_id[own];
-            uint64_t before = 0;
+        const bool mine = own < n && list_t[own];
+        const int32_t id = mine ? list_id[own] : -1, h = id / STRETCH_TOKENS;
+        uint64_t before = 0, start = 0, held = 0; /* start: before the token's stretch; held: by it */
+        if (mine) {
 #pragma unroll 4
-            for (uint32_t i = 0; i < n; ++i) before += list_id[i] < id ? list_t[i] : 0;
-            if (ticket >= before && ticket - before < list_t[own]) token = id;
+            for (uint32_t i = 0; i < n; ++i) {
+                before += list_id[i] < id ? list_t[i] : 0;
+                start += list_id[i] < h * STRETCH_TOKENS ? list_t[i] : 0;
+                held += list_id[i] / STRETCH_TOKENS == h ? list_t[i] : 0;
+            }
+            if (*ticket >= before && *ticket - before < list_t[own]) group = h;
         }
+        __syncthreads();
+        const uint64_t unit = start + mul_high(bits.high, held);
+        if (mine && h == group && unit >= before && unit - before < list_t[own]) token = id;
         __syncthreads();
         return token;
     }

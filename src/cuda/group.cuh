@@ -17,6 +17,7 @@
 #include "block.cuh"
 #include "cut_types.h"
 #include "ptx.cuh"
+#include "settle.h"
 
 enum { LANE_TOKENS = GROUP / WARP, PIECES = 4, PIECE_LANES = WARP / PIECES, GROUP_WORDS = GROUP / 32, PATCH_WORDS = 2 * GROUP_WORDS };
 
@@ -44,23 +45,24 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
 /* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD, ASKED, INDEXED and TEAMED: see below. SUMS: blocks leave sums by value
- * of rows that look flat (sums.cuh). */
+ * of rows that look flat (sums.cuh). ABOUT: rows without filters are estimated first, and weighed only where that does not settle the draw:
+ * nobody but the draw asks for their mass. */
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;
-    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0 };
+    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0, ABOUT = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };
 struct type_f16 {
     static constexpr uint32_t MINUS_INFS = 0xfc00fc00u; /* two of them */
-    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0 };
+    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0, ABOUT = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __half2float(__ushort_as_half((uint16_t)bits)); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
 struct type_bf16 {
     static constexpr uint32_t MINUS_INFS = 0xff80ff80u;
-    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0 };
+    enum { BYTES = 2, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0, ABOUT = 1 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits << 16); }
     static __device__ __forceinline__ float one(const char *p) { return value(__ldg((const uint16_t *)p)); }
 };
@@ -68,7 +70,7 @@ struct type_bf16 {
 /* Probabilities instead of logits: a zero is as good as a mask, and what is negative is not a number. */
 template <class stored> struct type_probs {
     static constexpr uint32_t MINUS_INFS = 0;
-    enum { BYTES = stored::BYTES, LINEAR = 1, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 0, TEAMED = 0 };
+    enum { BYTES = stored::BYTES, LINEAR = 1, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 0, TEAMED = 0, ABOUT = 0 };
     static __device__ __forceinline__ float prepare(float x) {
         return x > 0.0f ? x : x == 0.0f ? MINUS_INF : __uint_as_float(0x7fc00000u);
     }
@@ -79,18 +81,18 @@ template <class stored> struct type_probs {
 /* Logits of calls with a raffle_extra or a raffle_report: what these add is compiled where REQUESTED is 1 only, so that
  * kernels of other calls stay as small as they are. */
 template <class stored> struct requested : stored {
-    enum { REQUESTED = 1, TOLD = 1, SUMS = 0 };
+    enum { REQUESTED = 1, TOLD = 1, SUMS = 0, ABOUT = 0 };
 };
 
 /* Rows of which it is wanted not only what was drawn, but also out of what (work::told), and how many tickets another token
  * has (work::ask). */
 template <class stored> struct judged : stored {
-    enum { TOLD = 1, ASKED = 1, SUMS = 0 };
+    enum { TOLD = 1, ASKED = 1, SUMS = 0, ABOUT = 0 };
 };
 
 /* Rows of which several results may be drawn (raffle_logits.row_index). */
 template <class stored> struct indexed : stored {
-    enum { TOLD = 1, INDEXED = 1, SUMS = 0 };
+    enum { TOLD = 1, INDEXED = 1, SUMS = 0, ABOUT = 0 };
 };
 
 /* Rows whose blocks are clusters, and read them again together if need be (team.cuh). */
@@ -326,6 +328,25 @@ template <class type> static __device__ __noinline__ float token_read(const devi
     return token_read_inline<type>(row, id);
 }
 
+/* Eight processed logits in a row, from an id on that is a multiple of eight. No load of theirs is under a condition where it can be helped:
+ * each would be waited for. */
+template <class type> __device__ __forceinline__ void run_read(const device_row &row, int64_t id, float x[LANE_TOKENS]) {
+    bool loads = row.aligned && id + LANE_TOKENS <= row.vocab;
+#if CUT_MORE
+    loads = loads && !row.patch;
+#endif
+    if (loads) {
+        lane_raw<type> raw;
+#pragma unroll
+        for (int i = 0; i < type::BYTES / 2; ++i) raw.word[i] = load_once((const uint4 *)(row.logits + id * type::BYTES) + i);
+        raw_values(raw, x);
+        if (row.allow) lane_mask(bits_load(row.allow + id / 32) >> id % 32, x);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) x[j] = token_read<type>(row, id + j);
+}
+
 __device__ __forceinline__ bool group_whole(const device_row &row, int g) { return (g + 1) * (int64_t)GROUP <= row.vocab; }
 
 template <class type> __device__ __forceinline__ const char *group_at(const device_row &row, int g) {
@@ -535,6 +556,42 @@ __device__ __forceinline__ split_sum group_sum_split(uint64_t of_lane) {
 }
 __device__ __forceinline__ uint64_t split_join(const split_sum &s) { return s.low + ((uint64_t)s.high << 26); }
 __device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) { return split_join(group_sum_split(of_lane)); }
+
+/* ---- estimating ------------------------------------------------------------------------------------ */
+
+/* About what the tokens of a group weigh, in 5 instructions a token instead of 14: the sum of 2^(x c - e), e being the integer next to
+ * m c as in the group's reference. Lanes add up floats, the warp integers of 2^-28.
+ *
+ * Weights are 2^31 (1 - 2^-10) sqrt(2) 2^(x (c + c_low) - e). With u = 2^-24 and D = (m - x) c the powers of two that a token lies below the
+ * group's largest, an estimate differs from that by
+ *     power_about           4 u
+ *     x c - e, rounded      (D + 1/2) u ln 2
+ *     c_low left out        2^(x c_low) = 2^(m c_low) 2^-((m - x) c_low), |c_low| <= u c. estimate_weight puts in the first factor, the second
+ *                           is off by D u ln 2
+ *     addition              3 u; integers u, the largest token being 2^-1/2 at least
+ *     estimate_weight       4 u
+ *     exact weights         5.2 u (src/math/estimate.h)
+ * D is another one for each token, but on the average, each counting for what it weighs, at most the logarithm of their number to the
+ * base 2, 8: the entropy of that distribution is the average of D and the logarithm of its sum, which is not below 0.
+ * Together less than 30 u. Groups of another reference than PLAIN are none of a row whose weights hold. Tickets of groups are cut to
+ * integers: less than 1,056 of the row's 2^40 or more, once here and once exactly. */
+#define ESTIMATE_ERROR estimate_error{32 * 0x1p-24, 0x1p-28}
+
+template <class type> __device__ __forceinline__ split_sum raw_estimate(const lane_raw<type> &raw, scale s, float m) {
+    const float e = one_fma(m, s.c, MAGIC) - MAGIC;
+    float x[LANE_TOKENS];
+    raw_values(raw, x);
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) x[j] = power_about(one_fma(x[j], s.c, -e));
+    const float sum = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+    const uint32_t own = __float2uint_rn(sum * 0x1p28f); /* of 8 sqrt(2) at most */
+    const split_sum all = {warp_add(own & 0xffffu), warp_add(own >> 16)};
+    return all;
+}
+__device__ __forceinline__ uint64_t estimate_weight(const split_sum &sum, scale s, float m) {
+    const float all = one_fma((float)sum.high, 0x1p16f, (float)sum.low), unit = 0x1.69af64p+3f; /* 2^3 (1 - 2^-10) sqrt(2) */
+    return __float2ull_rz(all * unit * one_fma(m * s.c_low, 0.69314718f, 1.0f));
+}
 
 /* Rare references, and code that runs once a row, call one copy: a kernel's speed also depends on its size. */
 static __device__ __noinline__ uint32_t weigh_any(float x, const ref f) { return v_weigh(x, &f); }

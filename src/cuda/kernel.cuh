@@ -190,6 +190,10 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
 #endif
     to.peak = a.peak + row * a.groups * PIECES;
     to.mass = a.mass + row * a.groups;
+    if constexpr (type::ABOUT) {
+        if (a.groups > QUICK_GROUPS) to.pieces = true; /* nobody would settle its draw */
+        to.about = !to.pieces && row_plain(logits);
+    }
     if constexpr (type::REQUESTED) {
         if (threadIdx.x == 0) {
             k->also = k->apart = false;
@@ -303,11 +307,13 @@ template <class type> __device__ __forceinline__ bool draw_follows(const sample_
     return p.temperature == q.temperature && p.top_p == q.top_p && p.min_p == q.min_p && p.top_k == q.top_k;
 }
 
-/* The token that holds a ticket of a row, by one warp. mass_of(g): what group g holds; ref_of(g): how its tokens are weighed;
- * weigh(x, f): one of them. `whole`: groups are cut into tickets as a whole, not token by token. */
+/* The token that is drawn from a row, by one warp: what chance says of it is in `bits`. mass_of(g): what group g holds; ref_of(g): how
+ * its tokens are weighed; weigh(x, f): one of them. */
 template <class type, class masses, class references, class function>
-__device__ __forceinline__ int32_t warp_draw(const row_job &k, cut c, bool whole, uint64_t ticket, masses mass_of, references ref_of,
+__device__ __forceinline__ int32_t warp_draw(const work<type> &k, cut c, const philox_pair &bits, masses mass_of, references ref_of,
                                              function weigh) {
+    const bool whole = k.told.whole; /* groups are cut into tickets as a whole, not token by token */
+    const uint64_t ticket = mul_high(bits.low, k.told.draw_tickets);
     const int lane = threadIdx.x % WARP, first = k.groups * lane / WARP, end = k.groups * (lane + 1) / WARP;
     uint64_t own = 0;
     for (int g = first; g < end; ++g) own += mass_of(g);
@@ -318,8 +324,14 @@ __device__ __forceinline__ int32_t warp_draw(const row_job &k, cut c, bool whole
     if (mine)
         for (uint64_t held; left >= (held = mass_of(g)); ++g) left -= held;
     const int from = holds ? __ffs(holds) - 1 : 0; /* logits that change under the kernel may leave a ticket without a holder */
-    g = __shfl_sync(ALL_LANES, g, from);
-    left = __shfl_sync(ALL_LANES, left, from);
+    const int next = __shfl_sync(ALL_LANES, g, from) / STRETCH * STRETCH + lane; /* the stretch's groups, one a lane */
+    own = lane < STRETCH && next < k.groups ? mass_of(next) : 0;
+    before = warp_through(own);
+    left = mul_high(bits.high, __shfl_sync(ALL_LANES, before, WARP - 1));
+    const uint32_t through = __ballot_sync(ALL_LANES, left < before); /* the first of them holds it */
+    const int holder = through ? __ffs(through) - 1 : 0;
+    g = __shfl_sync(ALL_LANES, next, holder);
+    left -= __shfl_sync(ALL_LANES, before - own, holder);
     float x[LANE_TOKENS];
 #pragma unroll
     for (int j = 0; j < LANE_TOKENS; ++j) x[j] = token_read_inline<type>(k.row, g * (int64_t)GROUP + j * WARP + lane);
@@ -380,14 +392,14 @@ template <class type> static __device__ __noinline__ void rows_follow(const samp
         const int64_t own = next + warp;
         row_params p;
         params_read<type>(a, a.slot ? a.slot[own] : own, &p);
-        const uint64_t ticket = ticket_drawn(&p, k.told.draw_tickets);
+        const philox_pair bits = draw_bits(&p);
         int32_t token = RULE_NO_TOKEN;
         if (near)
-            token = warp_draw<type>(k, c, whole, ticket, [&](int g) { return k.q.mass[g]; },
+            token = warp_draw<type>(k, c, bits, [&](int g) { return k.q.mass[g]; },
                                     [&](int g) { return group_ref_near(s, k.q.peak[g]); },
                                     [](float x, const ref &f) { return weigh_usual<type::LINEAR>(x, f); });
         else if (some)
-            token = warp_draw<type>(k, c, whole, ticket, [&](int g) { return k.mass_of(g); },
+            token = warp_draw<type>(k, c, bits, [&](int g) { return k.mass_of(g); },
                                     [&](int g) { return group_ref_any(&draw, k.peak_of(g)); },
                                     [](float x, const ref &f) { return weigh_one(x, f); });
         __syncwarp();

@@ -16,6 +16,18 @@ __device__ __forceinline__ float max_or_nan(float a, float b) {
 #endif
 }
 
+/* About 2^x, by the unit that has tables for it: within 2^-22 of it (PTX's documentation; tests/cuda/estimate.c tries all), 0 below
+ * 2^-126. For estimates only. */
+__device__ __forceinline__ float power_about(float x) {
+#if defined(RAFFLE_EMULATE)
+    return x < -126.0f ? 0.0f : exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 /* Logits pass through once: they must not push the block's own data out of the first cache. */
 __device__ __forceinline__ uint4 load_once(const uint4 *p) {
 #if defined(RAFFLE_EMULATE)

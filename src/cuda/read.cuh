@@ -2,7 +2,7 @@
  * of each. What a record holds depends on what the row's parameters need:
  *
  *   greedy          nothing; the block keeps its best token
- *   no filter       the group's maximum and the sum of its weights
+ *   no filter       the group's maximum and the sum of its weights, or an estimate of that
  *   top-k, min-p    the maxima of its four pieces
  *   top-p           both
  *   (a temperature that makes all tokens equal: maxima only, whoever finishes the row weighs it)
@@ -27,6 +27,7 @@ enum { PREFETCH = 3 }; /* groups that a warp asks for ahead of time where it doe
 /* Where a row's records go, and how its weights are made. */
 struct records {
     bool greedy, pieces, weights;
+    bool about;     /* weights are estimates */
     scale by;       /* of the weights */
     float *peak;    /* [groups], or [groups, PIECES] if pieces */
     uint64_t *mass; /* [groups] */
@@ -71,7 +72,7 @@ struct row_job {
     scale filter_by;    /* of what top-p compares: the same unless filters come before the temperature, */
     bool two_scales;    /* as then */
     double min_p_reach; /* if there is min-p */
-    uint64_t bits;      /* random */
+    philox_pair bits;   /* random */
     uint64_t best_of_warp[BLOCK_WARPS]; /* greedy: each warp's best token */
     bool nan; /* the row has one; known to whoever finishes it */
 #if CUT_MORE
@@ -265,7 +266,8 @@ template <class type, int groups = 8 / type::BYTES> struct flight {
 
 /* Records of a few groups of a warp, which its lanes keep until they are stored together: lane i the sum of the i-th, and its
  * maximum, or the lanes i, 8 + i, 16 + i, 24 + i those of its pieces. */
-template <bool pieces, bool weights, bool also> struct batch {
+enum { WEIGH_NOT, WEIGH, WEIGH_ABOUT };
+template <bool pieces, int weights, bool also> struct batch {
     float peak;
     split_sum sum, shown;
 
@@ -282,6 +284,11 @@ template <bool pieces, bool weights, bool also> struct batch {
         if (!weights) return;
         const float top = group_peak(most);
         if (!pieces && lane == i) peak = top;
+        if constexpr (weights == WEIGH_ABOUT) {
+            const split_sum about = raw_estimate(raw, to.by, top);
+            if (lane == i) sum = about;
+            return;
+        }
         const split_sum own = group_sum_split(raw_weigh(raw, ref_usual<type::LINEAR>(to.by, top)));
         if (lane == i) sum = own;
         if (also) {
@@ -295,7 +302,7 @@ template <bool pieces, bool weights, bool also> struct batch {
         if (pieces && of_piece < end) __stcg(to.peak + of_piece * PIECES + lane / PIECE_LANES, peak);
         if (weights && own < end) {
             if (!pieces) __stcg(to.peak + own, peak);
-            __stcg(to.mass + own, split_join(sum));
+            __stcg(to.mass + own, weights == WEIGH_ABOUT ? estimate_weight(sum, to.by, peak) : split_join(sum));
             if (also) __stcg(at.mass + own, split_join(shown));
         }
         return peak;
@@ -307,7 +314,7 @@ enum { MET_NAN = 1, MET_NAN_RAW = 2 };
 
 /* The loop that most logits go through. `spread`: NULL, or where groups add how flat they are (sums.cuh). `also`: weighs each group once
  * more, for `shown`; of rows apart, `shown` has the records of groups as they came. */
-template <bool pieces, bool weights, bool also = false, class loads>
+template <bool pieces, int weights, bool also = false, class loads>
 __device__ __forceinline__ int groups_weigh(loads &f, const records &to, const records &shown, int32_t *spread = nullptr) {
     enum { GROUPS = loads::GROUPS };
     const bool any = f.g < f.end;
@@ -462,7 +469,7 @@ template <class type> __device__ __forceinline__ bool groups_first(row_job *k, f
     }
     if (to.greedy) return groups_best<type>(f, k);
     if (!to.weights) return groups_weigh<true, false>(f, to, to);
-    if (!to.pieces) return groups_weigh<false, true>(f, to, to);
+    if (!to.pieces) return groups_weigh<false, type::ABOUT ? WEIGH_ABOUT : WEIGH>(f, to, to);
     if constexpr (type::SUMS) return groups_weigh<true, true>(f, to, to, &static_cast<work<type> *>(k)->spread);
     return groups_weigh<true, true>(f, to, to);
 }

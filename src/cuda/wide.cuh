@@ -18,17 +18,18 @@
 
 #include "wide_window.cuh"
 
-/* The draw: q.mass holds what groups [from, to) keep, tokens >= threshold, and one of them has the ticket. Leaves q.token. */
+/* The draw: q.mass holds what groups [from, to) keep, tokens >= threshold, and one of their stretches, which are whole, has the ticket.
+ * Leaves q.token. */
 template <class type>
 __device__ __forceinline__ void wide_draw(work<type> &k, const fast_scale<type::LINEAR> &s, float threshold, int from, int to,
                                           uint64_t ticket) {
     quick &q = k.q;
-    const int per = (to - from + BLOCK_THREADS - 1) / BLOCK_THREADS, first = from + (int)threadIdx.x * per;
+    const int first = from + (int)threadIdx.x * STRETCH;
     uint64_t own = 0, unused;
-    for (int g = first; g < min(first + per, to); ++g) own += q.mass[g];
+    for (int g = first; g < min(first + STRETCH, to); ++g) own += q.mass[g];
     uint64_t before = fast_before(own, q.space[4], &unused);
     if (ticket >= before && ticket - before < own) {
-        uint64_t left = ticket - before;
+        uint64_t left = mul_high(k.bits.high, own);
         int g = first;
         for (; left >= q.mass[g]; ++g) left -= q.mass[g];
         q.group = g;
@@ -131,7 +132,7 @@ struct wide_choice {
 };
 
 /* Given the threshold, what the listed tokens of each group keep in q.mass, and what this thread's section has above them: finds the
- * section that holds the ticket. Only its groups are weighed. */
+ * section that holds the ticket. Only its groups are weighed, and the rest of their stretches. */
 template <class type>
 __device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale<0> &s, uint64_t own, uint64_t total, wide_choice *c) {
     quick &q = k.q;
@@ -144,16 +145,19 @@ __device__ __forceinline__ void sums_choose(work<type> &k, const fast_scale<0> &
     }
     __syncthreads();
     uint64_t unused;
-    const uint64_t ticket = mul_high(k.bits, total), before = fast_before(own, q.space[4], &unused);
+    const uint64_t ticket = mul_high(k.bits.low, total), before = fast_before(own, q.space[4], &unused);
     if (ticket >= before && ticket - before < own) {
         q.group = first;
         q.rest = ticket - before;
     }
     __syncthreads();
-    c->from = q.group;
-    c->to = min(c->from + k.section, k.groups);
+    const int from = q.group;
+    c->from = from / STRETCH * STRETCH;
+    c->to = min((from + k.section + STRETCH - 1) / STRETCH * STRETCH, k.groups);
     c->ticket = q.rest;
     wide_weigh(k, s, c->threshold, c->from, c->to);
+    __syncthreads();
+    for (int g = c->from; g < from; ++g) c->ticket += q.mass[g];
 }
 
 /* Finds the threshold, and what to draw from. False if there are no sums or they do not reach it. */
@@ -260,6 +264,19 @@ template <class type> __device__ __forceinline__ bool wide_cut(work<type> &k, co
     return low > -FLT_MAX; /* else the mass is the row's, which is not the sum of its tokens' tickets */
 }
 
+/* Weighs a row that was estimated. */
+template <class type> __device__ __forceinline__ void row_weigh(work<type> &k) {
+    row_visit<type>(k.row, 0, k.groups, [&](int g, float x[LANE_TOKENS]) {
+        float most = MINUS_INF;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) {
+            x[j] = v_max(x[j], MINUS_INF);
+            most = v_max(x[j], most);
+        }
+        record_make<false, true>(k.to, g, x, most);
+    });
+}
+
 /* A row that fast_filtered has given up: its maxima are in shared memory, and its mass if top-p is a share of it. Leaves q.token; false
  * if this cannot finish it either. */
 template <class type> static __device__ __noinline__ bool wide_finish(work<type> *shared_k, float best) {
@@ -268,6 +285,7 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     const rules &r = k.rules;
     fast_scale<type::LINEAR> s, filter;
     if (!fast_scale_make(k.by, best, &s) || !fast_scale_make(k.filter_by, best, &filter)) return false;
+    if (type::ABOUT && k.to.about) return row_weigh(k), false; /* not filtered, but not settled, either */
     wide_choice c = {0.0f, 0, k.groups, 0};
     bool chosen = false;
     if constexpr (type::SUMS)
@@ -278,7 +296,7 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
         if (!wide_cut(k, filter, &c.threshold, &total)) return false;
         if (k.two_scales) total = wide_kept(k, s, c.threshold);
         if (threadIdx.x == 0) k.tell(c.threshold, total, 0);
-        c.ticket = mul_high(k.bits, total);
+        c.ticket = mul_high(k.bits.low, total);
     }
     if constexpr (type::INDEXED)
         if (threadIdx.x == 0) k.state = MASS_QUICK;

@@ -16,8 +16,8 @@
  *     float list_threshold(l, q)     smallest value whose amount above is below the quest's target
  *     uint64_t list_tickets(l, c)    tickets of the listed tokens that a cut keeps
  *     uint64_t list_larger(l, x)     listed tokens above x
- *     int32_t draw_list(l, c, n)     holder of ticket n among the listed tokens that a cut keeps
- *     int32_t draw_group(w, c, whole, n)  the same by the tickets that weigh (whole) or weigh_kept left
+ *     int32_t draw_list(l, c, &n)    the token drawn by ticket n of the listed ones that a cut keeps; n becomes the ticket it holds
+ *     int32_t draw_group(w, c, whole, &n)  the same by the tickets that weigh (whole) or weigh_kept left
  * and for the filters of more.h, which few rows have:
  *     float least(low)               smallest logit that is not below `low`; +inf if there is none
  *     float most(high)               largest logit that is not above `high`; -inf if there is none
@@ -276,7 +276,7 @@ CUT_FN answer row_answer(work *k, const row_params *p, float best) {
     int listed = !whole && same && listing_covers(&l, c);
     a.draw_tickets = listed ? CALL(k, list_tickets, &l, c) : whole ? CALL(k, weigh, &draw) : CALL(k, weigh_kept, &draw, c);
     a.drawn = ticket_drawn(p, a.draw_tickets);
-    a.token = listed ? CALL(k, draw_list, &l, c, a.drawn) : CALL(k, draw_group, &draw, c, whole, a.drawn);
+    a.token = listed ? CALL(k, draw_list, &l, c, &a.drawn) : CALL(k, draw_group, &draw, c, whole, &a.drawn);
     a.threshold = c.low;
     a.tie_last = c.tie_last;
     a.capped = c.capped;

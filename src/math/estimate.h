@@ -5,6 +5,7 @@
 #ifndef RAFFLE_MATH_ESTIMATE_H
 #define RAFFLE_MATH_ESTIMATE_H
 
+#include "settle.h"
 #include "weigh.h"
 
 /* How tokens are estimated: 2^(x c - at), where `at` is the integer next to m c of some group's maximum m. */
@@ -56,18 +57,15 @@ RAFFLE_FN void v_estimates(vf *x, int count, const estimator *e) {
 #endif
 }
 
-/* Between which two numbers a row's mass lies. high 0: it is not known. */
-typedef struct mass_range { uint64_t low, high; } mass_range;
-
-/* The mass of a row of which `sum` is the sum of estimates, each a part of at most `depth` additions of floats; what is added in
- * double is exact by comparison. row: the reference of its largest logit, `best`.
+/* How far sums of estimates are off, each a part of at most `depth` additions of floats; what is added in double is exact by
+ * comparison. row: the reference of the row's largest logit, `best`.
  *
  * A token's tickets are (1 - 2^-10) 2^(41 + 1/2 - row->exponent) 2^(x (c + c_low)), docs/determinism.md, and an estimate differs
  * from that by factors that are near 1. With u = 2^-24, D = (best - x) c the powers of two a token lies below the largest, and
  * U >= |best c - at|:
  *     polynomial            2.6e-6, and 2.5 u for its roundings and those of the coefficients
  *     x c - at, rounded     (D + U) u ln 2. V_OPEN: and its fraction, u. Else only that: less than u
- *     c_low left out        2^(x c_low) = 2^(best c_low) 2^-((best - x) c_low), |c_low| <= u c. The first factor is put in below, the
+ *     c_low left out        2^(x c_low) = 2^(best c_low) 2^-((best - x) c_low), |c_low| <= u c. The first factor all tokens have, the
  *                           second is off by D u ln 2
  *     addition              depth u
  *     exact weights         1.9e-7 off 2^(x (c + c_low)) at worst, themselves rounded to integers by 1/2 where the largest of 256 is
@@ -77,18 +75,33 @@ typedef struct mass_range { uint64_t low, high; } mass_range;
  * D is another one for each token, but on the average of a row, each token counting for what it weighs, at most the logarithm of
  * their number N to the base 2, L: a token D below the largest adds 2^-D (D - L) to the sum of what they are off beyond L, which is
  * at most 0.54 2^-L = 0.54 / N, all of them 0.54; and the largest itself, with D = 0, takes L from it.
- * So all is within 2.6e-6 + (10 + depth + U + 2 L) u + 2^-40 groups, where ln 2 < 1 leaves something for products of errors. */
+ * So a sum is within 2.6e-6 + (10 + depth + U) u of its own and (2 L) u + 2^-40 groups of the row's, where ln 2 < 1 leaves something for
+ * products of errors. */
+RAFFLE_FN estimate_error estimate_off(int depth, const estimator *e, const ref *row, float best, int64_t vocab) {
+    const double apart = (double)best * (double)e->c - (double)e->at;
+    const int lengths = 64 - __builtin_clzll((uint64_t)vocab);
+    estimate_error off = {1.0, 1.0};
+    if (row->kind != REF_PLAIN || !(apart < (double)ESTIMATE_REACH)) return off; /* NaN, too */
+    off.own = 2.6e-6 + (10 + depth + (apart < 0.0 ? 1.0 : apart + 1.0)) * 0x1p-24;
+    off.all = 2 * lengths * 0x1p-24 + (double)vocab * 0x1p-48;
+    return off;
+}
+
+/* Between which two numbers a row's mass lies. high 0: it is not known. */
+typedef struct mass_range { uint64_t low, high; } mass_range;
+
+/* The mass of a row whose estimates add up to `sum`. */
 RAFFLE_FN mass_range mass_estimate(double sum, int depth, const estimator *e, scale s, const ref *row, float best, int64_t vocab) {
     const double unit = 0x1.69af63ee59bfep+41; /* (1 - 2^-10) sqrt(2) 2^41 */
-    const double apart = (double)best * (double)e->c - (double)e->at, shift = (double)e->at - (double)row->exponent;
+    const double shift = (double)e->at - (double)row->exponent;
     const mass_range none = {0, 0};
-    if (row->kind != REF_PLAIN || !(apart < (double)ESTIMATE_REACH) || !(sum < 0x1p126)) return none; /* NaN, too */
+    const estimate_error off = estimate_off(depth, e, row, best, vocab);
+    if (!(off.own < 1.0 && sum < 0x1p126)) return none; /* NaN, too */
     const double power = double_of((uint64_t)(1023 + (int64_t)shift) << 52); /* 2^-97 or more: at - exponent */
     const double mass = sum * power * unit * (1.0 + (double)best * (double)s.c_low * 0.6931471805599453);
     if (!(mass < 0x1p62)) return none;
-    const int lengths = 64 - __builtin_clzll((uint64_t)vocab);
-    const double off = 2.6e-6 + (10 + depth + (apart < 0.0 ? 1.0 : apart + 1.0) + 2 * lengths) * 0x1p-24 + (double)vocab * 0x1p-48;
-    const mass_range range = {(uint64_t)(mass * (1.0 - off)), (uint64_t)(mass * (1.0 + off)) + 1};
+    const double by = off.own + off.all;
+    const mass_range range = {(uint64_t)(mass * (1.0 - by)), (uint64_t)(mass * (1.0 + by)) + 1};
     return range;
 }
 

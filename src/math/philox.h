@@ -35,8 +35,4 @@ RAFFLE_FN philox_pair philox_step(uint64_t seed, uint64_t position, uint32_t str
     return pair;
 }
 
-RAFFLE_FN uint64_t philox_bits(uint64_t seed, uint64_t position, uint32_t stream) {
-    return philox_step(seed, position, stream, 0).low;
-}
-
 #endif

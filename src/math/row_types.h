@@ -43,7 +43,7 @@ typedef struct row_params {
     uint64_t seed, position;
     uint32_t draft_step; /* 0: the token at position; n: the n-th draft behind it */
 #if BITS_GIVEN
-    const uint64_t *bits; /* NULL, or what chance says in place of the three */
+    const uint64_t *bits; /* [2] or NULL: what chance says in place of the three */
 #endif
 #if CUT_MORE
     row_filters more;
@@ -56,7 +56,7 @@ typedef struct answer {
     int32_t greedy;
     float threshold; /* kept: logits above, and those equal with id <= tie_last */
     int32_t tie_last;
-    uint64_t draw_tickets, drawn; /* 0 where the route did not need them */
+    uint64_t draw_tickets, drawn; /* drawn: the winning ticket. 0 where the route did not need them */
     int32_t capped; /* 1: kept are only logits up to high */
     float high;
     int32_t whole; /* 1: the draw was among all tokens that are not -inf */

@@ -21,15 +21,21 @@ RAFFLE_FN uint64_t share_of(float p, uint64_t mass) {
     return (high << (64 - shift) | low >> shift) + (low << (64 - shift) != 0);
 }
 
-/* What chance says of a row, as a fraction of 2^64. draft_step 0: of the token at a position; n: of the n-th draft behind it. */
-RAFFLE_FN uint64_t draw_bits(const row_params *p) {
+/* What chance says of a row, as fractions of 2^64: `low` of its mass, `high` of what the stretch holds that this falls on.
+ * draft_step 0: of the token at a position; n: of the n-th draft behind it. */
+RAFFLE_FN philox_pair draw_bits(const row_params *p) {
 #if BITS_GIVEN
-    if (p->bits) return *p->bits;
+    if (p->bits) {
+        const philox_pair given = {p->bits[0], p->bits[1]};
+        return given;
+    }
 #endif
-    return philox_step(p->seed, p->position, p->draft_step ? STREAM_DRAFT : STREAM_TARGET, p->draft_step).low;
+    return philox_step(p->seed, p->position, p->draft_step ? STREAM_DRAFT : STREAM_TARGET, p->draft_step);
 }
 
-/* The number of the winning ticket, 0 .. mass-1: uniform but for at most 2^-64 per ticket. */
-RAFFLE_FN uint64_t ticket_drawn(const row_params *p, uint64_t mass) { return mul_high(draw_bits(p), mass); }
+/* The number of a ticket, 0 .. mass-1: uniform but for at most 2^-64 per ticket. Its stretch is drawn, and in that ticket_within says who
+ * wins: so a row's mass need not be known better than that takes. */
+RAFFLE_FN uint64_t ticket_drawn(const row_params *p, uint64_t mass) { return mul_high(draw_bits(p).low, mass); }
+RAFFLE_FN uint64_t ticket_within(const row_params *p, uint64_t mass) { return mul_high(draw_bits(p).high, mass); }
 
 #endif

@@ -10,6 +10,7 @@
 enum {
     GROUP = 256,          /* tokens [256 g, 256 g + 255] are weighed against their own maximum */
     GROUP_SHIFT = 8,      /* its power of two */
+    STRETCH = 8, STRETCH_TOKENS = STRETCH * GROUP, /* groups [8 h, 8 h + 7]: what a draw decides for first */
     WEIGHT_BITS = 31,     /* a group's largest weight is between 0.999 * 2^31 and 2^32 */
     TICKET_BITS = 10,     /* tickets carry this many bits below a weight of the row's best group */
     STEP_EXPONENT = (1 << 30) + (1 << 10) /* exponent of references beyond the range of the others */

@@ -22,7 +22,7 @@ typedef struct draft_batch {
     float *probabilities; /* [drafts, vocab] */
     float threshold_single, threshold_sum, rate;
     int accept_given, recover_given, draw_given; /* random bits that are handed in, where the method uses them */
-    uint64_t accept_bits[BATCH_ROWS_MAX], recover_bits[2 * REQUESTS_MAX], draw_bits[BATCH_ROWS_MAX];
+    uint64_t accept_bits[BATCH_ROWS_MAX], recover_bits[2 * REQUESTS_MAX], draw_bits[2 * BATCH_ROWS_MAX];
     raffle_state state; /* memory NULL: no extras */
     arena lists;
     verify_answer wanted[REQUESTS_MAX];
@@ -57,7 +57,7 @@ static inline void draft_batch_ask(draft_batch *b, int64_t request) {
     c.rate = b->rate;
     c.accept_bits = b->accept_given ? b->accept_bits + row : NULL;
     c.recover_bits = b->recover_given ? b->recover_bits + 2 * request : NULL;
-    c.draw_bits = b->draw_given ? b->draw_bits + row : NULL;
+    c.draw_bits = b->draw_given ? b->draw_bits + 2 * row : NULL;
     b->wanted[request] = oracle_verify(&c);
 }
 
@@ -114,7 +114,7 @@ static inline int32_t draft_pick_token(const draft_batch *b, int64_t request, in
     c = oracle_behind(c, b->token + first, b->kind == DRAFT_TREE ? b->parent + first : NULL, before, said, &depth);
     if (b->method == RAFFLE_MATCH && choice < 14) { /* the target's own */
         c.position += (uint64_t)depth;
-        if (b->draw_given) c.bits = b->draw_bits + first + request + before + 1;
+        if (b->draw_given) c.bits = b->draw_bits + 2 * (first + request + before + 1);
     } else {
         c.seed = random_bits(r);
     }
@@ -210,7 +210,7 @@ static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int
     for (int64_t i = 0; i < BATCH_ROWS_MAX; ++i) {
         static const uint64_t some[] = {0, 1, ~0ull, 1ull << 63};
         b->accept_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
-        b->draw_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
+        for (int n = 0; n < 2; ++n) b->draw_bits[2 * i + n] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
     }
     for (int64_t i = 0; i < 2 * REQUESTS_MAX; ++i)
         b->recover_bits[i] = random_below(r, 4) ? random_bits(r) : 0 - (uint64_t)random_below(r, 2);

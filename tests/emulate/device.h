@@ -292,6 +292,7 @@ static inline uint32_t __float2uint_rn(float x) { return emulate::saturate<uint3
 static inline uint32_t __float2uint_rz(float x) { return emulate::saturate<uint32_t>(trunc(x), 0.0, 4294967295.0); }
 static inline uint32_t __float2uint_rd(float x) { return emulate::saturate<uint32_t>(floor(x), 0.0, 4294967295.0); }
 static inline uint32_t __float2uint_ru(float x) { return emulate::saturate<uint32_t>(ceil(x), 0.0, 4294967295.0); }
+static inline unsigned long long __float2ull_rz(float x) { return emulate::saturate<unsigned long long>(trunc(x), 0.0, 18446744073709549568.0); }
 static inline int __float2int_rn(float x) { return emulate::saturate<int>(nearbyint(x), -2147483648.0, 2147483647.0); }
 static inline int __float2int_rz(float x) { return emulate::saturate<int>(trunc(x), -2147483648.0, 2147483647.0); }
 static inline int __float2int_rd(float x) { return emulate::saturate<int>(floor(x), -2147483648.0, 2147483647.0); }

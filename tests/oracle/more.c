@@ -195,13 +195,13 @@ cut oracle_cut_shape_last(const oracle_case *g, const entry *list, int64_t count
     return c;
 }
 
-static uint64_t philox_xtc(uint64_t seed, uint64_t position) { return oracle_random_stream(seed, position, 16); }
-
 cut oracle_cut_xtc(const oracle_case *g, const entry *list, int64_t count, float M, const weighed *w, cut before) {
     const raffle_extra *e = g->extra;
     float threshold = e->xtc_threshold == 0 ? 0.1f : e->xtc_threshold;
     if (!(e->xtc_probability > 0) || threshold > 0.5f) return before;
-    if (!((double)(philox_xtc(g->seed, g->position) >> 32) < ldexp((double)e->xtc_probability, 32))) return before;
+    uint64_t bits[2];
+    oracle_random(g->seed, g->position, 16, 0, bits);
+    if (!((double)(bits[0] >> 32) < ldexp((double)e->xtc_probability, 32))) return before;
     uint64_t mass = 0;
     for (int64_t i = 0; i < count; ++i)
         if (oracle_passes(before, list[i].x, list[i].id)) mass += w->tickets[list[i].id];

@@ -324,10 +324,8 @@ static cut cut_row(const oracle_case *g, const float *x, float M) {
 
 /* ---- 7. the draw ---- */
 
-uint64_t oracle_random(uint64_t seed, uint64_t position) { return oracle_random_stream(seed, position, 0); }
-
-uint64_t oracle_random_stream(uint64_t seed, uint64_t position, uint32_t stream) {
-    uint32_t c[4] = {(uint32_t)position, (uint32_t)(position >> 32), stream, 0};
+void oracle_random(uint64_t seed, uint64_t position, uint32_t stream, uint32_t step, uint64_t bits[2]) {
+    uint32_t c[4] = {(uint32_t)position, (uint32_t)(position >> 32), stream, step};
     uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < 10; ++round) {
         uint64_t left = c[0] * 0xD2511F53ull, right = c[2] * 0xCD9E8D57ull;
@@ -337,7 +335,8 @@ uint64_t oracle_random_stream(uint64_t seed, uint64_t position, uint32_t stream)
         k[0] += 0x9E3779B9u;
         k[1] += 0xBB67AE85u;
     }
-    return (uint64_t)c[1] << 32 | c[0];
+    bits[0] = (uint64_t)c[1] << 32 | c[0];
+    bits[1] = (uint64_t)c[3] << 32 | c[2];
 }
 
 /* Walks consecutive ranges of the given sizes; returns the index whose range holds `number`, which then
@@ -350,19 +349,30 @@ static int64_t holder(const uint64_t *sizes, int64_t first, int64_t end, uint64_
     abort(); /* the page promises that there is always a holder */
 }
 
-static int32_t draw_whole(const weighed *w, int64_t vocab, uint64_t r) {
-    int64_t g = holder(w->group_mass, 0, (vocab + GROUP - 1) / GROUP, &r);
-    uint64_t inside = (r << w->shift[g]) >> 10;
-    int64_t first = g * GROUP, end = first + GROUP < vocab ? first + GROUP : vocab;
-    return (int32_t)holder(w->weight, first, end, &inside);
-}
+static uint64_t share(uint64_t bits, uint64_t mass) { return (uint64_t)((wide)bits * mass >> 64); }
 
-static int32_t draw_kept(const weighed *w, const uint8_t *kept, int64_t vocab, uint64_t r) {
-    uint64_t *left = calloc((size_t)vocab, sizeof *left);
-    for (int64_t i = 0; i < vocab; ++i) left[i] = kept[i] ? w->tickets[i] : 0;
-    int64_t token = holder(left, 0, vocab, &r);
-    free(left);
-    return (int32_t)token;
+/* The stretch by *r, the token in it by V. *r then becomes the ticket that V draws, counted from the row's first. */
+static int32_t draw_token(const weighed *w, const uint8_t *kept, int whole, int64_t vocab, uint64_t V, uint64_t *r) {
+    enum { STRETCH = 8 * GROUP };
+    int64_t groups = (vocab + GROUP - 1) / GROUP, stretches = (vocab + STRETCH - 1) / STRETCH;
+    uint64_t *token = calloc((size_t)vocab, sizeof *token), *stretch = calloc((size_t)stretches, sizeof *stretch), number = *r;
+    for (int64_t i = 0; i < vocab; ++i) {
+        token[i] = whole ? w->weight[i] : kept[i] ? w->tickets[i] : 0;
+        if (!whole) stretch[i / STRETCH] += token[i];
+    }
+    for (int64_t g = 0; g < groups && whole; ++g) stretch[g / 8] += w->group_mass[g];
+    int64_t s = holder(stretch, 0, stretches, &number), first = s * STRETCH, end = first + STRETCH < vocab ? first + STRETCH : vocab;
+    uint64_t inside = share(V, stretch[s]);
+    *r = *r - number + inside;
+    if (whole) { /* a group, then by weights */
+        int64_t g = holder(w->group_mass, 8 * s, groups, &inside);
+        inside = (inside << w->shift[g]) >> 10;
+        first = g * GROUP;
+    }
+    int64_t drawn = holder(token, first, end, &inside);
+    free(token);
+    free(stretch);
+    return (int32_t)drawn;
 }
 
 static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, uint64_t *tickets, oracle_answer *a) {
@@ -385,8 +395,11 @@ static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, u
     a->whole_row = !c.capped && (!c.on || (c.least == -FLT_MAX && !cut_a_tie));
     a->row_mass = w.mass;
     a->draw_mass = a->whole_row ? w.mass : kept_mass;
-    a->drawn = (uint64_t)((wide)(g->bits ? *g->bits : oracle_random(g->seed, g->position)) * a->draw_mass >> 64);
-    a->token = a->whole_row ? draw_whole(&w, g->vocab, a->drawn) : draw_kept(&w, kept, g->vocab, a->drawn);
+    uint64_t bits[2]; /* U, V */
+    oracle_random(g->seed, g->position, 0, 0, bits);
+    if (g->bits) memcpy(bits, g->bits, sizeof bits);
+    a->drawn = share(bits[0], a->draw_mass);
+    a->token = draw_token(&w, kept, a->whole_row, g->vocab, bits[1], &a->drawn);
     oracle_weighed_free(w);
     w = oracle_weigh(x, g->vocab, scale_of_row(g, g->temperature));
     a->row_mass = w.mass;

@@ -19,7 +19,7 @@ typedef struct oracle_case {
     int32_t top_k;
     uint32_t flags; /* RAFFLE_TOP_P_JOINT ... */
     uint64_t seed, position;
-    const uint64_t *bits; /* NULL, or the random bits of the draw in place of those of seed and position */
+    const uint64_t *bits; /* [2] or NULL: the random bits of the draw in place of those of seed and position */
     int32_t input; /* raffle_input; RAFFLE_PROBS has no temperature */
     const raffle_extra *extra; /* or NULL */
     const int32_t *history;    /* [history_length] what was said so far, the first prompt_length of it the prompt */
@@ -37,7 +37,7 @@ typedef struct oracle_answer {
     int64_t kept_count;
     uint64_t row_mass;  /* tickets of the row, by groups, at the row's temperature */
     uint64_t draw_mass; /* what was drawn from */
-    uint64_t drawn;     /* 0 .. draw_mass-1 */
+    uint64_t drawn;     /* 0 .. draw_mass-1: the ticket whose holder the token is */
     float best;         /* the largest logit that was weighed for the draw */
 } oracle_answer;
 
@@ -53,8 +53,8 @@ uint64_t oracle_held(const oracle_case *given, uint64_t *held);
 float oracle_load(const void *row, int32_t dtype, int64_t token); /* the stored value, NaN included */
 double oracle_log(double x);
 uint64_t oracle_share(float p, uint64_t mass); /* ceil(p * mass) */
-uint64_t oracle_random(uint64_t seed, uint64_t position);
-uint64_t oracle_random_stream(uint64_t seed, uint64_t position, uint32_t stream);
+/* The low and the high 64 bits of Philox for a counter (position, stream, step). */
+void oracle_random(uint64_t seed, uint64_t position, uint32_t stream, uint32_t step, uint64_t bits[2]);
 
 /* A maximum's reference, and the weight of a logit under it. */
 typedef struct oracle_scale {

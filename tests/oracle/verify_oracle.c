@@ -148,33 +148,17 @@ static law law_of_draft(const verify_case *g, int32_t i) {
 
 /* ---- random bits ---- */
 
-void oracle_random_step(uint64_t seed, uint64_t position, uint32_t stream, uint32_t step, uint64_t bits[2]) {
-    uint32_t c[4] = {(uint32_t)position, (uint32_t)(position >> 32), stream, step};
-    uint64_t key = seed;
-    for (int round = 0; round < 10; ++round) {
-        uint64_t left = (uint64_t)c[0] * 0xD2511F53u, right = (uint64_t)c[2] * 0xCD9E8D57u;
-        uint32_t first = (uint32_t)(right >> 32) ^ c[1] ^ (uint32_t)key, third = (uint32_t)(left >> 32) ^ c[3] ^ (uint32_t)(key >> 32);
-        c[0] = first;
-        c[1] = (uint32_t)right;
-        c[2] = third;
-        c[3] = (uint32_t)left;
-        key = ((key >> 32) + 0xBB67AE85u) << 32 | (uint32_t)((uint32_t)key + 0x9E3779B9u);
-    }
-    bits[0] = (uint64_t)c[1] << 32 | c[0];
-    bits[1] = (uint64_t)c[3] << 32 | c[2];
-}
-
 /* A, at the row behind draft `node` and after n tokens. */
 static uint64_t bits_accept(const verify_case *g, int32_t node, int32_t n) {
     uint64_t bits[2];
     if (g->accept_bits) return g->accept_bits[node + 1];
-    oracle_random_step(g->target[0].seed, g->target[0].position, 2, (uint32_t)n, bits);
+    oracle_random(g->target[0].seed, g->target[0].position, 2, (uint32_t)n, bits);
     return bits[0];
 }
 
 static big bits_recover(const verify_case *g, int32_t n) {
     uint64_t bits[2];
-    oracle_random_step(g->target[0].seed, g->target[0].position, 3, (uint32_t)n, bits);
+    oracle_random(g->target[0].seed, g->target[0].position, 3, (uint32_t)n, bits);
     if (g->recover_bits) memcpy(bits, g->recover_bits, sizeof bits);
     return big_sum(big_of(bits[0]), big_moved(big_of(bits[1]), 2));
 }
@@ -224,7 +208,7 @@ static oracle_case row_at(const verify_case *g, int32_t node, int32_t *said) {
     int32_t depth = 0;
     oracle_case c = oracle_behind(g->target[node + 1], g->token, g->parent, node, said, &depth);
     c.position += (uint64_t)depth;
-    c.bits = g->draw_bits ? g->draw_bits + node + 1 : NULL;
+    c.bits = g->draw_bits ? g->draw_bits + 2 * (node + 1) : NULL;
     return c;
 }
 

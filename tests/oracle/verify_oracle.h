@@ -14,7 +14,7 @@ typedef struct verify_case {
     const oracle_case *draft;          /* [count] or NULL, with the history before the first */
     const float *const *probabilities; /* [count] rows [vocab], or NULL */
     float threshold_single, threshold_sum, rate;
-    const uint64_t *accept_bits, *recover_bits, *draw_bits; /* [count + 1], [2], [count + 1], or NULL */
+    const uint64_t *accept_bits, *recover_bits, *draw_bits; /* [count + 1], [2], [count + 1, 2], or NULL */
 } verify_case;
 
 typedef struct verify_answer {
@@ -28,8 +28,5 @@ verify_answer oracle_verify(const verify_case *given);
 /* The case whose history goes on with draft `node` and those it follows; parent NULL: with drafts 0 to node. Their number is
  * added to *depth. `said` has room for all. */
 oracle_case oracle_behind(oracle_case c, const int32_t *token, const int32_t *parent, int32_t node, int32_t *said, int32_t *depth);
-
-/* The low and the high 64 bits of Philox for a counter (position, stream, step). */
-void oracle_random_step(uint64_t seed, uint64_t position, uint32_t stream, uint32_t step, uint64_t bits[2]);
 
 #endif

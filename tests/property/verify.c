@@ -148,7 +148,7 @@ static void run_alone(const draft_batch *b, runner r, const char *isa) {
         if (s.drafts.parent) s.drafts.parent += b->first[i];
         if (s.drafts.accept_bits) s.drafts.accept_bits += row;
         if (s.drafts.recover_bits) s.drafts.recover_bits += 2 * i;
-        if (s.drafts.draw_bits) s.drafts.draw_bits += row;
+        if (s.drafts.draw_bits) s.drafts.draw_bits += 2 * row;
         if (b->kind == DRAFT_LOGITS) {
             s.draft_logits.data = (const char *)s.draft_logits.data + b->first[i] * b->draft.stride * bytes;
             s.draft_logits.rows = count;

@@ -17,7 +17,7 @@ typedef struct request {
     float rows[N + 1][V], draft_rows[N][V];
     const float *probabilities[N];
     int32_t token[N];
-    uint64_t accept_bits[N + 1], recover_bits[2], draw_bits[N + 1];
+    uint64_t accept_bits[N + 1], recover_bits[2], draw_bits[2 * (N + 1)];
     int64_t vocab;
 } request;
 
@@ -376,11 +376,11 @@ TEST(the_seeds_own_bits) {
                 const verify_answer wanted = ask_request(q);
                 uint64_t bits[2];
                 for (int i = 0; i <= COUNT; ++i) {
-                    oracle_random_step(seed, 11, 2, (uint32_t)i, bits);
+                    oracle_random(seed, 11, 2, (uint32_t)i, bits);
                     q->accept_bits[i] = bits[0];
-                    q->draw_bits[i] = oracle_random(seed, 11 + (uint64_t)i);
+                    oracle_random(seed, 11 + (uint64_t)i, 0, 0, q->draw_bits + 2 * i);
                 }
-                oracle_random_step(seed, 11, 3, (uint32_t)wanted.accepted, q->recover_bits);
+                oracle_random(seed, 11, 3, (uint32_t)wanted.accepted, q->recover_bits);
                 bits_point(q);
                 q->c.draw_bits = q->draw_bits;
                 for (int i = 0; i <= COUNT; ++i) q->target[i].seed = ~seed; /* which nobody looks at */
@@ -403,7 +403,7 @@ TEST(first_and_last_tickets) {
                 for (int i = 0; i <= COUNT; ++i) {
                     q->target[i].top_p = filtered ? 0.9f : 1.0f;
                     const int last = high ^ (i & 1); /* by turns */
-                    q->draw_bits[i] = last ? ONES : 0;
+                    q->draw_bits[2 * i] = q->draw_bits[2 * i + 1] = last ? ONES : 0;
                     const uint64_t mass = oracle_held(&q->target[i], held);
                     CHECK(mass > 1, "row %d has one ticket", i);
                     edge[i] = last ? V - 1 : 0;

@@ -393,8 +393,8 @@ TEST(shared_noise_is_seen) {
         draw_drafts(&l, &m, 1);
         for (int lane = 0; lane < LANES; ++lane) { /* the draft's own bits */
             uint64_t bits[2];
-            oracle_random_step(l.seed[lane], 0, 1, 1, bits);
-            accept[2 * lane] = accept[2 * lane + 1] = bits[0];
+            oracle_random(l.seed[lane], 0, 1, 1, bits);
+            accept[2 * lane] = accept[2 * lane + 1] = bits[1]; /* by which a token is drawn of so few */
             memcpy(l.target[2 * lane], m.target[0], sizeof l.target[0]);
             memcpy(l.target[2 * lane + 1], m.target[l.token[lane]], sizeof l.target[0]);
         }

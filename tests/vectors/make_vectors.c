@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "../common/batch.h"
+#include "../common/borders.h"
 #include "../common/pick.h"
 
 static const char head[] =
@@ -24,28 +25,17 @@ static void write_line(const oracle_case *c, const char *kind, uint64_t row_seed
            (unsigned long long)c->position, a.token, a.row_flags);
 }
 
-/* The position of a million whose draw falls closest to the border between two tokens: where one ticket more or less,
- * and so the last bit of a weight, changes the token. */
+/* The position of a million whose draw falls closest to a border: where one ticket more or less, and so the last bit of a weight,
+ * changes the token. */
 static uint64_t sharpest(const oracle_case *given) {
-    uint64_t *held = malloc((size_t)given->vocab * sizeof *held), mass = oracle_held(given, held), best = 0,
-             least = UINT64_MAX;
-    for (int64_t i = 1; i < given->vocab; ++i) held[i] += held[i - 1]; /* where each token's range ends */
-    for (uint64_t position = 0; mass && position < 1 << 20; ++position) {
-        __extension__ uint64_t r = (uint64_t)((unsigned __int128)oracle_random(given->seed, position) * mass >> 64);
-        int64_t low = 0, high = given->vocab - 1; /* the first range that ends behind r */
-        while (low < high) {
-            int64_t middle = (low + high) / 2;
-            if (held[middle] > r)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        uint64_t behind = held[low] - 1 - r, before = low ? r - held[low - 1] : UINT64_MAX;
-        if (held[low] == mass) behind = UINT64_MAX; /* the end of the row is no border */
-        uint64_t distance = behind < before ? behind : before;
+    const borders b = borders_make(given);
+    uint64_t best = 0, least = UINT64_MAX;
+    for (uint64_t position = 0; b.mass && position < 1 << 20; ++position) {
+        uint64_t within, distance = borders_distance(&b, given->seed, position, &within);
+        if (within < distance) distance = within;
         if (distance < least) least = distance, best = position;
     }
-    free(held);
+    borders_free(b);
     return best;
 }
 

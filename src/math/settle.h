@@ -1,0 +1,23 @@
+/* settle.h - whether estimates of what stretches weigh settle which of them a draw from a whole row falls on. */
+#ifndef RAFFLE_MATH_SETTLE_H
+#define RAFFLE_MATH_SETTLE_H
+
+#include "scalar.h"
+
+/* How far estimates may be off: the sum of any stretches' by `own` of itself and `all` of the row's; own 1: nothing is known. */
+typedef struct estimate_error { double own, all; } estimate_error;
+
+/* How near a draw may be to a border between stretches, `before` of the row's `sum` lying before it. With p and q what is really before
+ * and behind, the border is below the draw if p (1 - chance) <= q chance: p and q may be off by their own parts, and together by `all`. */
+RAFFLE_FN double border_margin(double chance, double before, double sum, estimate_error e) {
+    return e.own * ((1.0 - chance) * before + chance * (sum - before)) + e.all * sum;
+}
+
+/* Whether the stretch from `before` to `through` holds what lies at `chance` of the row, whatever the estimates are off. */
+RAFFLE_FN int draw_settles(double chance, double before, double through, double sum, estimate_error e) {
+    const double at = chance * sum;
+    if (!(e.own < 1.0)) return 0;
+    return at - before >= border_margin(chance, before, sum, e) && through - at > border_margin(chance, through, sum, e);
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* borders.h - draws that fall next to the border between two stretches, or two tokens: there one ticket more or less changes the token,
+ * and no estimate settles which it is. */
+#ifndef RAFFLE_TESTS_BORDERS_H
+#define RAFFLE_TESTS_BORDERS_H
+
+#include <stdlib.h>
+
+#include "../oracle/oracle.h"
+
+enum { BORDER_STRETCH = 2048 };
+
+static inline uint64_t border_share(uint64_t bits, uint64_t mass) {
+    __extension__ typedef unsigned __int128 wide;
+    return (uint64_t)((wide)bits * mass >> 64);
+}
+
+/* How far number r is from the next border between ranges, of which end[first .. last] tell where they end and of which the first
+ * begins at `begin`: where these ranges begin and end is no border. *at: the range that holds r. */
+static inline uint64_t border_distance(const uint64_t *end, int64_t first, int64_t last, uint64_t begin, uint64_t r, int64_t *at) {
+    int64_t low = first, high = last; /* the first range that ends behind r */
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (end[middle] > r)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    uint64_t from = low > first ? end[low - 1] : begin;
+    uint64_t behind = end[low] == end[last] ? UINT64_MAX : end[low] - 1 - r, before = from == begin ? UINT64_MAX : r - from;
+    *at = low;
+    return behind < before ? behind : before;
+}
+
+/* Where the ranges of a row's tokens end, and of its stretches. */
+typedef struct borders {
+    uint64_t *token, *stretch, mass;
+    int64_t vocab, stretches;
+} borders;
+
+static inline borders borders_make(const oracle_case *c) {
+    borders b = {.vocab = c->vocab, .stretches = (c->vocab + BORDER_STRETCH - 1) / BORDER_STRETCH};
+    b.token = malloc((size_t)b.vocab * sizeof *b.token);
+    b.stretch = malloc((size_t)b.stretches * sizeof *b.stretch);
+    b.mass = oracle_held(c, b.token);
+    for (int64_t i = 1; i < b.vocab; ++i) b.token[i] += b.token[i - 1];
+    for (int64_t i = 0; i < b.vocab; ++i) b.stretch[i / BORDER_STRETCH] = b.token[i];
+    return b;
+}
+
+static inline void borders_free(borders b) {
+    free(b.token);
+    free(b.stretch);
+}
+
+/* How far a draw is from the next border between stretches; *within: and its second number from that between two tokens. */
+static inline uint64_t borders_distance(const borders *b, uint64_t seed, uint64_t position, uint64_t *within) {
+    uint64_t bits[2];
+    int64_t at;
+    oracle_random(seed, position, 0, 0, bits);
+    const uint64_t distance = border_distance(b->stretch, 0, b->stretches - 1, 0, border_share(bits[0], b->mass), &at);
+    const int64_t first = BORDER_STRETCH * at, last = first + BORDER_STRETCH - 1 < b->vocab ? first + BORDER_STRETCH - 1 : b->vocab - 1;
+    const uint64_t begin = at ? b->stretch[at - 1] : 0;
+    *within = border_distance(b->token, first, last, begin, begin + border_share(bits[1], b->stretch[at] - begin), &at);
+    return distance;
+}
+
+/* The positions from `from` on, of `tried` many, whose draws are nearest to borders between stretches: position [count], the nearest
+ * first. Returns how far the last of them is, as a part of the mass. */
+static inline double borders_find(const oracle_case *c, uint64_t from, uint64_t tried, uint64_t *position, int count) {
+    const borders b = borders_make(c);
+    uint64_t *distance = malloc((size_t)count * sizeof *distance);
+    int found = 0;
+    for (uint64_t p = from; p < from + tried; ++p) {
+        uint64_t within;
+        const uint64_t d = borders_distance(&b, c->seed, p, &within);
+        if (found == count && d >= distance[count - 1]) continue;
+        int at = found < count ? found++ : count - 1;
+        for (; at > 0 && distance[at - 1] > d; --at) distance[at] = distance[at - 1], position[at] = position[at - 1];
+        distance[at] = d;
+        position[at] = p;
+    }
+    const double farthest = (double)distance[found - 1] / (double)b.mass;
+    free(distance);
+    borders_free(b);
+    return farthest;
+}
+
+#endif

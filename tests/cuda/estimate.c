@@ -1,0 +1,85 @@
+/* estimate.c - rows without filters: the first reading estimates what their groups weigh, and only draws that this does not settle are
+ * of rows that are weighed (src/cuda/group.cuh). So draws next to the borders between stretches, in every layout; and the error that the
+ * estimates' instruction may have. */
+#include "match.h"
+
+#include "../common/borders.h"
+
+cudaError_t powers_off(double *most, unsigned step, cudaStream_t stream); /* powers.cu */
+
+/* Few of them in the emulator, whose powers are the host's. */
+TEST(powers_of_two) {
+    NEED_GPU();
+    double *device = (double *)gpu_alloc(sizeof *device), most = 1.0;
+    gpu_fill(device, 0, sizeof *device);
+    CUDA(powers_off(device, gpu_quick() ? 4099 : 1, NULL));
+    CUDA(cudaMemcpy(&most, device, sizeof most, cudaMemcpyDeviceToHost));
+    CUDA(cudaFree(device));
+    printf("     2^x is off by 2^%.2f at most\n", log2(most));
+    CHECK(most > 0.0 && most <= 0x1p-22, "off by %g", most);
+}
+
+/* Rows whose positions are the n-th nearest to a border, and then the next; of `has`, top-p and top-k are off. */
+static void near_borders(int dtype, int64_t vocab, int64_t rows, int layout, unsigned has) {
+    enum { NEAREST = 6 };
+    static const char *const kinds[] = {"normal", "flat", "peaked", "ascending", "ties", "normal", "constant", "spiky"};
+    static const float temperatures[] = {1.0f, 0.7f, 2.0f, 1.3f, 0.4f};
+    match *m = match_make(dtype, vocab, rows);
+    test_random r = {(uint64_t)(vocab + rows + dtype + layout)};
+    uint64_t(*position)[NEAREST] = (uint64_t(*)[NEAREST])calloc((size_t)rows, sizeof *position);
+    m->has = has;
+    match_lay_out(m, layout, rows, &r);
+    for (int64_t i = 0; i < rows; ++i) {
+        m->kind[i] = kinds[i % 8];
+        m->row_seed[i] = (uint64_t)(i + vocab % 100);
+    }
+    match_fill(m);
+    match_send_rows(m);
+    for (int64_t i = 0; i < rows; ++i) {
+        m->control->temperature[i] = temperatures[i % 5];
+        m->control->top_p[i] = 1.0f;
+        m->control->seed[i] = (uint64_t)i;
+        m->control->position[i] = 0;
+        const oracle_case c = match_case(m, i);
+        borders_find(&c, c.position, 20000, position[i], NEAREST);
+    }
+    for (int n = 0; n < NEAREST && !match_hopeless(); ++n) {
+        for (int64_t i = 0; i < rows; ++i) m->control->position[i] = position[i][n] - match_position_offset(m);
+        match_compare(m, "near a border");
+        match_check_oracle(m, 1, &r);
+    }
+    match_check_space(m, "near a border");
+    free(position);
+    match_free(m);
+}
+
+TEST(one_row_after_the_other) {
+    NEED_GPU();
+    for (int dtype = 0; dtype < 3; ++dtype) near_borders(dtype, 32000, 1, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
+    if (!gpu_quick()) near_borders(RAFFLE_BF16, 128256, 1, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
+}
+
+TEST(batches) {
+    NEED_GPU();
+    near_borders(RAFFLE_BF16, 32000, gpu_quick() ? 5 : 64, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
+    if (gpu_quick()) return;
+    for (int dtype = 0; dtype < 3; ++dtype) {
+        near_borders(dtype, 128256, 24, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
+        near_borders(dtype, 262208, 16, ALIGNED_BACKWARDS, HAS_TEMPERATURE | HAS_FLAGS);
+    }
+}
+
+/* A vocabulary whose last group is read otherwise, rows that lie anywhere, and kernels of calls with a top-p. */
+TEST(layouts) {
+    NEED_GPU();
+    for (int layout = TIGHT; layout <= ODD_BACKWARDS; ++layout) near_borders(layout % 3, 4097 * 4 + 3, 6, layout, HAS_TEMPERATURE | HAS_FLAGS);
+    near_borders(RAFFLE_F16, 66560, 3, TIGHT, HAS_TEMPERATURE | HAS_TOP_P | HAS_FLAGS);
+}
+
+int main(void) {
+    RUN(powers_of_two);
+    RUN(one_row_after_the_other);
+    RUN(batches);
+    RUN(layouts);
+    return test_report("cuda_estimate");
+}
