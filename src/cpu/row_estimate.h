@@ -248,17 +248,6 @@ RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
     return k->loops->weigh(k, w);
 }
 
-/* The tickets of group g as a whole, exactly. */
-static uint64_t group_tickets_whole(const work *k, const weighing *w, int64_t g) {
-    const group_ref r = group_ref_make(w, k->scratch->peak[g]);
-    float x[GROUP];
-    uint32_t weight[GROUP];
-    uint64_t sum = 0;
-    group_expand(k->row, g, &r.ref, x, weight, k->kind);
-    for (int j = 0; j < GROUP; ++j) sum += weight[j];
-    return tickets_of(sum, r.below);
-}
-
 /* The token of a draw without filters, if the estimates settle in which stretch it is; else RULE_NO_TOKEN. */
 static int32_t row_draw_estimated(const work *k, const weighing *w) {
     const cpu_scratch *const s = k->scratch;
@@ -280,10 +269,8 @@ static int32_t row_draw_estimated(const work *k, const weighing *w) {
         if (g + STRETCH >= s->groups || chance * state->sum < through) break;
     }
     if (!draw_settles(chance, before, through, state->sum, off)) return RULE_NO_TOKEN;
-    uint64_t held[STRETCH], all = 0;
-    for (int64_t i = 0; i < count; ++i) all += held[i] = group_tickets_whole(k, w, g + i);
-    uint64_t left = ticket_within(p, all);
-    int64_t i = 0;
-    for (; left >= held[i]; ++i) left -= held[i];
-    return group_draw(k, w, g + i, cut_from(-FLT_MAX), 1, left);
+    k->loops->weigh_some(k, w, g, g + count);
+    uint64_t left = ticket_within(p, tickets_sum(s->mass + g, count));
+    for (; left >= s->mass[g]; ++g) left -= s->mass[g];
+    return group_draw(k, w, g, cut_from(-FLT_MAX), 1, left);
 }

@@ -353,8 +353,11 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
     static uint64_t name##_weigh_kept(const work *k, const weighing *w, cut c) {                                       \
         return row_weigh_kept(k, w, c, kind);                                                                          \
     }                                                                                                                  \
+    static void name##_weigh_some(const work *k, const weighing *w, int64_t first, int64_t end) {                      \
+        groups_tickets(k, w, first, end, kind);                                                                        \
+    }                                                                                                                  \
     static const loops name = {kind, name##_scan, name##_scan_weigh, name##_scan_estimate, name##_list, name##_sketch, \
-                               name##_guessed, name##_weigh, name##_share_mass, name##_weigh_kept,                     \
+                               name##_guessed, name##_weigh, name##_share_mass, name##_weigh_kept, name##_weigh_some,  \
                                peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, \
                                row_least, row_most, row_count, row_moments, row_surprise, row_radius, row_cap};
 DEFINE_LOOPS(plain_f32, READ_F32)
@@ -406,7 +409,7 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
 static const loops patched = {READ_F32, NULL, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh,
-                              patched_weigh_kept, patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger,
+                              patched_weigh_kept, NULL, patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger,
                               draw_list, patched_draw_group,
                               patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
                               patched_cap};

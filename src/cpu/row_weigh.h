@@ -242,6 +242,16 @@ RAFFLE_FN uint64_t group_weighed(const cpu_scratch *s, int64_t g, const weighing
     return sum_resolve(s->low[g], s->size[g]) << TICKET_BITS >> (below < 63 ? below : 63);
 }
 
+/* The tickets of groups first .. end-1, whose maxima are known, to mass[]. */
+RAFFLE_FN void groups_tickets(const work *k, const weighing *w, int64_t first, int64_t end, int kind) {
+    cpu_scratch s = *k->scratch;
+    groups_weigh_too(k, w->scale, first, end, kind);
+    s.exponent = s.too_exponent;
+    s.low = s.too_low;
+    s.size = s.too_size;
+    for (int64_t g = first; g < end; ++g) s.mass[g] = group_weighed(&s, g, w);
+}
+
 /* Makes tickets of the weights that row_scan_weigh left and returns their sum. */
 static uint64_t weights_to_tickets(const cpu_scratch *scratch, const weighing *w) {
     const cpu_scratch s = *scratch;

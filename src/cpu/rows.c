@@ -38,6 +38,7 @@ typedef struct loops {
     uint64_t (*weigh)(const work *, const weighing *);
     uint64_t (*share_mass)(const work *, const weighing *);
     uint64_t (*weigh_kept)(const work *, const weighing *, cut);
+    void (*weigh_some)(const work *, const weighing *, int64_t first, int64_t end);
     float (*peak_bound)(const work *, int64_t count, float best);
     int32_t (*tie)(const work *, float value, uint64_t count);
     float (*list_threshold)(const work *, const listing *, quest);

@@ -163,22 +163,37 @@ template <class type> __device__ __forceinline__ void stretch_draw(work<type> &k
 }
 static_assert((int)STRETCH == (int)BLOCK_WARPS && (int)QUICK_GROUPS <= (int)STRETCH * (int)BLOCK_THREADS, "a warp for a group, a thread for a stretch");
 
-/* The draw without filters: first the stretch, then the token in it. Thread i holds the records of groups [i n, i n + n), n being a power of
- * two, in registers; so the lanes of a stretch are neighbours. Answers what a row is asked for on the way. False if weights do not hold,
- * or estimates do not settle it. */
-template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, float *best, int32_t *token) {
-    quick &q = k.q;
-    const int per = k.groups <= BLOCK_THREADS ? 1 : k.groups <= 2 * BLOCK_THREADS ? 2 : k.groups <= 4 * BLOCK_THREADS ? 4 : STRETCH;
-    const int first = (int)threadIdx.x * per;
-    float m[STRETCH];
-    uint64_t held[STRETCH], own = 0, total;
+/* The tickets of the thread's groups, [i n, i n + n) for thread i, and the row's largest logit. False if weights do not hold. No load stands
+ * under a condition that is its own: it would be waited for. */
+template <int n, class type> __device__ __forceinline__ bool whole_own(work<type> &k, fast_scale<type::LINEAR> *s, float *best, uint64_t *own) {
+    const int first = (int)threadIdx.x * n;
+    float m[n];
+    uint64_t held[n];
     uint32_t most = order_of(MINUS_INF), unused = 0;
 #pragma unroll
-    for (int i = 0; i < STRETCH; ++i) {
-        const bool mine = i < per && first + i < k.groups;
-        m[i] = !mine ? MINUS_INF : type::REQUESTED ? k.peak_far(first + i) : __ldcg(k.to.peak + first + i);
-        held[i] = mine ? __ldcg(k.to.mass + first + i) : 0;
+    for (int i = 0; i < n; ++i) held[i] = __ldcg(k.to.mass + min(first + i, k.groups - 1));
+    if (type::REQUESTED && k.to.pieces) {
+#pragma unroll
+        for (int i = 0; i < n; ++i) m[i] = pieces_most(__ldcg((const float4 *)k.to.peak + min(first + i, k.groups - 1)));
+    } else {
+#pragma unroll
+        for (int i = 0; i < n; ++i) m[i] = __ldcg(k.to.peak + min(first + i, k.groups - 1));
     }
+#pragma unroll
+    for (int i = 0; i < n; ++i) most = max(most, order_of(m[i]));
+    fast_range(&unused, &most, k.q.space[0]);
+    *best = float_of_order(most);
+    if (!fast_scale_make(k.by, *best, s)) return false;
+    *own = 0;
+#pragma unroll
+    for (int i = 0; i < n; ++i) *own += first + i < k.groups ? fast_tickets(*s, m[i], held[i]) : 0;
+    return true;
+}
+
+/* The draw without filters: first the stretch, then the token in it. Answers what a row is asked for on the way. False if weights do not
+ * hold, or estimates do not settle it. */
+template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, float *best, int32_t *token) {
+    quick &q = k.q;
     bool asked = false;
     float asked_peak = MINUS_INF, asked_logit = MINUS_INF; /* of its group, and this thread's in it */
     if constexpr (type::ASKED) {
@@ -192,14 +207,18 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
         q.token = RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
         q.group = -1;
     }
-#pragma unroll
-    for (int i = 0; i < STRETCH; ++i) most = max(most, order_of(m[i]));
-    fast_range(&unused, &most, q.space[0]);
-    *best = float_of_order(most);
     fast_scale<type::LINEAR> s;
-    if (!fast_scale_make(k.by, *best, &s)) return false;
-#pragma unroll
-    for (int i = 0; i < STRETCH; ++i) own += fast_tickets(s, m[i], held[i]);
+    uint64_t own, total;
+    int lanes = STRETCH / 2; /* of a stretch */
+    if (k.groups <= 2 * BLOCK_THREADS) {
+        if (!whole_own<2>(k, &s, best, &own)) return false;
+    } else if (k.groups <= 4 * BLOCK_THREADS) {
+        lanes = STRETCH / 4;
+        if (!whole_own<4>(k, &s, best, &own)) return false;
+    } else {
+        lanes = 1;
+        if (!whole_own<STRETCH>(k, &s, best, &own)) return false;
+    }
     uint64_t before = before_in_warp(own, q.space[1]);
     whole_asked answer;
     if constexpr (type::ASKED)
@@ -216,11 +235,11 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
         }
     }
     const uint64_t ticket = mul_high(k.bits.low, total);
-    const int lane = threadIdx.x % WARP, lanes = STRETCH / per;
+    const int lane = threadIdx.x % WARP;
     const uint64_t start = __shfl_sync(ALL_LANES, before, lane & -lanes); /* of the stretch, and its end */
     const uint64_t end = __shfl_sync(ALL_LANES, before + own, lane | (lanes - 1));
     if (lane % lanes == 0 && ticket >= start && ticket < end &&
-        (!type::ABOUT || !k.to.about || whole_settles(k.bits.low, start, end, total))) q.group = first;
+        (!type::ABOUT || !k.to.about || whole_settles(k.bits.low, start, end, total))) q.group = (int)threadIdx.x / lanes * STRETCH;
     __syncthreads();
     if (q.group < 0) return false;
     stretch_draw(k, s, q.group);
