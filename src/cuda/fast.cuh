@@ -125,11 +125,11 @@ __device__ __forceinline__ void asked_end(work<type> &k, const fast_scale<type::
     if ((int)threadIdx.x == k.ask.token % GROUP) *k.ask.tickets = held;
 }
 
-/* The draw in a stretch: a warp weighs a group. Leaves q.token. */
+/* The draw in a stretch whose groups are estimated: a warp weighs one. Leaves q.token. */
 template <class type> __device__ __forceinline__ void stretch_draw(work<type> &k, const fast_scale<type::LINEAR> &s, int first) {
     quick &q = k.q;
-    const int warp = (int)warp_own(), g = first + warp, known = min(g, k.groups - 1);
-    const float m = type::REQUESTED ? k.peak_far(known) : __ldcg(k.to.peak + known);
+    const int warp = (int)warp_own(), g = first + warp;
+    const float m = __ldcg(k.to.peak + min(g, k.groups - 1));
     const int64_t id = g * (int64_t)GROUP + threadIdx.x % WARP * LANE_TOKENS;
     float x[LANE_TOKENS];
     uint32_t weight[LANE_TOKENS];
@@ -163,12 +163,22 @@ template <class type> __device__ __forceinline__ void stretch_draw(work<type> &k
 }
 static_assert((int)STRETCH == (int)BLOCK_WARPS && (int)QUICK_GROUPS <= (int)STRETCH * (int)BLOCK_THREADS, "a warp for a group, a thread for a stretch");
 
-/* The tickets of the thread's groups, [i n, i n + n) for thread i, and the row's largest logit. False if weights do not hold. No load stands
- * under a condition that is its own: it would be waited for. */
-template <int n, class type> __device__ __forceinline__ bool whole_own(work<type> &k, fast_scale<type::LINEAR> *s, float *best, uint64_t *own) {
-    const int first = (int)threadIdx.x * n;
+/* What a row without filters is asked for: a token's group's maximum, and of its tokens this thread's. */
+struct whole_ask {
+    bool asked;
+    float peak, logit;
+};
+
+/* Finds where the draw falls: the stretch (q.group is its first group) if groups are estimated, and if that settles it; else the group, its
+ * maximum (q.peak[0]) and the ticket in it (q.rest). Thread i has groups [i n, i n + n), n a power of two, so that the lanes of a stretch are
+ * neighbours. No load stands under a condition that is its own: it would be waited for. False if weights do not hold. */
+template <int n, class type>
+__device__ __forceinline__ bool whole_find(work<type> &k, const whole_ask &ask, fast_scale<type::LINEAR> *s, float *best) {
+    enum { LANES = STRETCH / n };
+    quick &q = k.q;
+    const int first = (int)threadIdx.x * n, lane = threadIdx.x % WARP;
     float m[n];
-    uint64_t held[n];
+    uint64_t held[n], own = 0, total;
     uint32_t most = order_of(MINUS_INF), unused = 0;
 #pragma unroll
     for (int i = 0; i < n; ++i) held[i] = __ldcg(k.to.mass + min(first + i, k.groups - 1));
@@ -181,26 +191,68 @@ template <int n, class type> __device__ __forceinline__ bool whole_own(work<type
     }
 #pragma unroll
     for (int i = 0; i < n; ++i) most = max(most, order_of(m[i]));
-    fast_range(&unused, &most, k.q.space[0]);
+    fast_range(&unused, &most, q.space[0]);
     *best = float_of_order(most);
     if (!fast_scale_make(k.by, *best, s)) return false;
-    *own = 0;
 #pragma unroll
-    for (int i = 0; i < n; ++i) *own += first + i < k.groups ? fast_tickets(*s, m[i], held[i]) : 0;
+    for (int i = 0; i < n; ++i) own += held[i] = first + i < k.groups ? fast_tickets(*s, m[i], held[i]) : 0;
+    uint64_t before = before_in_warp(own, q.space[1]);
+    whole_asked answer;
+    if constexpr (type::ASKED)
+        if (ask.asked) answer = asked_begin(k, *s, ask.peak, ask.logit);
+    __syncthreads();
+    before = before_in_block(before, q.space[1], &total);
+    if (threadIdx.x == 0) k.tell(-FLT_MAX, total, 1);
+    if constexpr (type::ASKED) {
+        if (ask.asked) asked_end(k, *s, ask.peak, answer);
+        if (threadIdx.x == 0) k.ask.done = true;
+    }
+    const uint64_t ticket = mul_high(k.bits.low, total);
+    const uint64_t start = __shfl_sync(ALL_LANES, before, lane & -LANES); /* of the stretch, and its end */
+    const uint64_t end = __shfl_sync(ALL_LANES, before + own, lane | (LANES - 1));
+    if (ticket < start || ticket >= end) return true;
+    if (type::ABOUT && k.to.about) {
+        if (lane % LANES == 0 && whole_settles(k.bits.low, start, end, total)) q.group = first;
+        return true;
+    }
+    uint64_t left = start + mul_high(k.bits.high, end - start);
+    if (left < before || left - before >= own) return true;
+    left -= before;
+    int at = 0;
+#pragma unroll
+    for (int i = 0; i + 1 < n; ++i)
+        if (at == i && left >= held[i]) left -= held[i], at = i + 1;
+    q.group = first + at;
+    q.rest = left;
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+        if (at == i) q.peak[0] = m[i];
     return true;
 }
 
-/* The draw without filters: first the stretch, then the token in it. Answers what a row is asked for on the way. False if weights do not
- * hold, or estimates do not settle it. */
+/* The token of group q.group that holds ticket q.rest of it: a thread for each. Leaves q.token. */
+template <class type> __device__ __forceinline__ void group_draw(work<type> &k, const fast_scale<type::LINEAR> &s) {
+    quick &q = k.q;
+    const ref f = ref_usual<type::LINEAR>(s.by, q.peak[0]);
+    const int64_t id = q.group * (int64_t)GROUP + threadIdx.x;
+    const uint64_t unit = weight_of(q.rest, (uint32_t)s.exponent - (uint32_t)f.exponent);
+    uint32_t weight = 0;
+    uint64_t unused;
+    if (threadIdx.x < GROUP) weight = weigh_usual<type::LINEAR>(token_read_inline<type>(k.row, id), f);
+    const uint64_t before = fast_before(weight, q.space[2], &unused);
+    if (unit >= before && unit - before < weight) q.token = (int32_t)id;
+    __syncthreads();
+}
+
+/* The draw without filters. Answers what a row is asked for on the way. False if weights do not hold, or estimates do not settle it. */
 template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, float *best, int32_t *token) {
     quick &q = k.q;
-    bool asked = false;
-    float asked_peak = MINUS_INF, asked_logit = MINUS_INF; /* of its group, and this thread's in it */
+    whole_ask ask = {false, MINUS_INF, MINUS_INF};
     if constexpr (type::ASKED) {
-        asked = k.ask.token >= 0;
-        if (asked) {
-            asked_peak = __ldcg(k.to.peak + k.ask.token / GROUP);
-            asked_logit = token_read_inline<type>(k.row, k.ask.token / GROUP * GROUP + (int)threadIdx.x);
+        ask.asked = k.ask.token >= 0;
+        if (ask.asked) {
+            ask.peak = __ldcg(k.to.peak + k.ask.token / GROUP);
+            ask.logit = token_read_inline<type>(k.row, k.ask.token / GROUP * GROUP + (int)threadIdx.x);
         }
     }
     if (threadIdx.x == 0) {
@@ -208,41 +260,18 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
         q.group = -1;
     }
     fast_scale<type::LINEAR> s;
-    uint64_t own, total;
-    int lanes = STRETCH / 2; /* of a stretch */
-    if (k.groups <= 2 * BLOCK_THREADS) {
-        if (!whole_own<2>(k, &s, best, &own)) return false;
-    } else if (k.groups <= 4 * BLOCK_THREADS) {
-        lanes = STRETCH / 4;
-        if (!whole_own<4>(k, &s, best, &own)) return false;
-    } else {
-        lanes = 1;
-        if (!whole_own<STRETCH>(k, &s, best, &own)) return false;
-    }
-    uint64_t before = before_in_warp(own, q.space[1]);
-    whole_asked answer;
+    bool holds;
+    if (k.groups <= 2 * BLOCK_THREADS) holds = whole_find<2>(k, ask, &s, best);
+    else if (k.groups <= 4 * BLOCK_THREADS) holds = whole_find<4>(k, ask, &s, best);
+    else holds = whole_find<STRETCH>(k, ask, &s, best);
+    if (!holds) return false;
+    *token = RULE_NO_TOKEN;
     if constexpr (type::ASKED)
-        if (asked) answer = asked_begin(k, s, asked_peak, asked_logit);
+        if (!k.ask.draws) return true;
     __syncthreads();
-    before = before_in_block(before, q.space[1], &total);
-    if (threadIdx.x == 0) k.tell(-FLT_MAX, total, 1);
-    if constexpr (type::ASKED) {
-        if (asked) asked_end(k, s, asked_peak, answer);
-        if (threadIdx.x == 0) k.ask.done = true;
-        if (!k.ask.draws) {
-            *token = RULE_NO_TOKEN;
-            return true;
-        }
-    }
-    const uint64_t ticket = mul_high(k.bits.low, total);
-    const int lane = threadIdx.x % WARP;
-    const uint64_t start = __shfl_sync(ALL_LANES, before, lane & -lanes); /* of the stretch, and its end */
-    const uint64_t end = __shfl_sync(ALL_LANES, before + own, lane | (lanes - 1));
-    if (lane % lanes == 0 && ticket >= start && ticket < end &&
-        (!type::ABOUT || !k.to.about || whole_settles(k.bits.low, start, end, total))) q.group = (int)threadIdx.x / lanes * STRETCH;
-    __syncthreads();
-    if (q.group < 0) return false;
-    stretch_draw(k, s, q.group);
+    if (q.group < 0) return !type::ABOUT || !k.to.about;
+    if (type::ABOUT && k.to.about) stretch_draw(k, s, q.group);
+    else group_draw(k, s);
     *token = q.token;
     return true;
 }

@@ -45,12 +45,12 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
 /* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD, ASKED, INDEXED and TEAMED: see below. SUMS: blocks leave sums by value
- * of rows that look flat (sums.cuh). ABOUT: rows without filters are estimated first, and weighed only where that does not settle the draw:
- * nobody but the draw asks for their mass. */
+ * of rows that look flat (sums.cuh). ABOUT: rows without filters may be estimated first, and weighed only where that does not settle the
+ * draw: where nobody else asks for their mass, and where weighing takes longer than memory does, which it does not for f32. */
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;
-    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0, ABOUT = 1 };
+    enum { BYTES = 4, LINEAR = 0, REQUESTED = 0, TOLD = 0, ASKED = 0, INDEXED = 0, SUMS = 1, TEAMED = 0, ABOUT = 0 };
     static __device__ __forceinline__ float value(uint32_t bits) { return __uint_as_float(bits); }
     static __device__ __forceinline__ float one(const char *p) { return __ldg((const float *)p); }
 };

@@ -52,6 +52,7 @@ struct sample_args {
     uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
     int32_t *heads;     /* [rows, sections] */
     int32_t sections;   /* of a row, 0 if they have no sums */
+    bool about;         /* rows without filters are estimated first, if their type is ABOUT */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */
@@ -190,10 +191,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
 #endif
     to.peak = a.peak + row * a.groups * PIECES;
     to.mass = a.mass + row * a.groups;
-    if constexpr (type::ABOUT) {
-        if (a.groups > QUICK_GROUPS) to.pieces = true; /* nobody would settle its draw */
-        to.about = !to.pieces && row_plain(logits);
-    }
+    if constexpr (type::ABOUT) to.about = a.about && to.weights && !to.pieces && row_plain(logits);
     if constexpr (type::REQUESTED) {
         if (threadIdx.x == 0) {
             k->also = k->apart = false;

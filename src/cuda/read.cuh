@@ -469,7 +469,9 @@ template <class type> __device__ __forceinline__ bool groups_first(row_job *k, f
     }
     if (to.greedy) return groups_best<type>(f, k);
     if (!to.weights) return groups_weigh<true, false>(f, to, to);
-    if (!to.pieces) return groups_weigh<false, type::ABOUT ? WEIGH_ABOUT : WEIGH>(f, to, to);
+    if constexpr (type::ABOUT)
+        if (to.about) return groups_weigh<false, WEIGH_ABOUT>(f, to, to);
+    if (!to.pieces) return groups_weigh<false, WEIGH>(f, to, to);
     if constexpr (type::SUMS) return groups_weigh<true, true>(f, to, to, &static_cast<work<type> *>(k)->spread);
     return groups_weigh<true, true>(f, to, to);
 }

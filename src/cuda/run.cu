@@ -274,6 +274,10 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
     a->verdicts = (struct verdict *)call->launch.workspace;
 }
 
+/* Groups of a call for each multiprocessor from which on rows without filters are estimated: with fewer, reading is short, and finishing a row
+ * whose groups are weighed is shorter (dev/cuda). */
+enum { ABOUT_GROUPS = 120 };
+
 static cudaError_t launch(const device_state *state, const sample_code &code, const team_shape &shape, sample_args *a,
                           cudaStream_t stream) {
     enum { SHARED = 8 }; /* results of a row that parts are made for: more blocks would come for nothing, or all of them read */
@@ -284,6 +288,7 @@ static cudaError_t launch(const device_state *state, const sample_code &code, co
     const dim3 grid = parts_grid(a->rows, read, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, shape, &a->part);
     const int64_t spread = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
     const bool sums = state->sections && (&code == &state->plain || shape.team > 1); /* others have none */
+    a->about = a->groups <= QUICK_GROUPS && a->rows * a->groups >= (int64_t)ABOUT_GROUPS * state->processors;
     a->sections = sums ? sections_made(a->rows, a->groups, a->part, state->processors) : 0;
     return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), shared_more(code, *state, shape.each ? shape.each : spread), *a, *state,
                         stream, (unsigned)shape.team);

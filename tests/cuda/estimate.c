@@ -53,33 +53,37 @@ static void near_borders(int dtype, int64_t vocab, int64_t rows, int layout, uns
     match_free(m);
 }
 
-TEST(one_row_after_the_other) {
-    NEED_GPU();
-    for (int dtype = 0; dtype < 3; ++dtype) near_borders(dtype, 32000, 1, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
-    if (!gpu_quick()) near_borders(RAFFLE_BF16, 128256, 1, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
-}
+/* As many rows as have estimates on a GPU of 132 multiprocessors (run.cu); in the emulator few are enough. */
+static int64_t rows_for(int64_t vocab) { return gpu_quick() ? 4 + 1000 / (vocab / 256) : 16384 / (vocab / 256) + 1; }
 
 TEST(batches) {
+    static const int64_t vocabs[] = {32000, 49152, 128256, 262208};
     NEED_GPU();
-    near_borders(RAFFLE_BF16, 32000, gpu_quick() ? 5 : 64, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
-    if (gpu_quick()) return;
-    for (int dtype = 0; dtype < 3; ++dtype) {
-        near_borders(dtype, 128256, 24, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
-        near_borders(dtype, 262208, 16, ALIGNED_BACKWARDS, HAS_TEMPERATURE | HAS_FLAGS);
-    }
+    for (int i = 0; i < (gpu_quick() ? 1 : 4); ++i)
+        for (int dtype = RAFFLE_F16; dtype <= RAFFLE_BF16; ++dtype)
+            near_borders(dtype, vocabs[i], rows_for(vocabs[i]), i % 2 ? ALIGNED_BACKWARDS : TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
+}
+
+/* Rows that are weighed at once: few of them, of f32, or of a vocabulary that is too large. */
+TEST(weighed_rows) {
+    NEED_GPU();
+    for (int dtype = 0; dtype < 3; ++dtype) near_borders(dtype, 32000, 1, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
+    near_borders(RAFFLE_F32, 32000, gpu_quick() ? 4 : 140, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
+    if (!gpu_quick()) near_borders(RAFFLE_BF16, 300000, 20, TIGHT, HAS_TEMPERATURE | HAS_FLAGS);
 }
 
 /* A vocabulary whose last group is read otherwise, rows that lie anywhere, and kernels of calls with a top-p. */
 TEST(layouts) {
     NEED_GPU();
-    for (int layout = TIGHT; layout <= ODD_BACKWARDS; ++layout) near_borders(layout % 3, 4097 * 4 + 3, 6, layout, HAS_TEMPERATURE | HAS_FLAGS);
-    near_borders(RAFFLE_F16, 66560, 3, TIGHT, HAS_TEMPERATURE | HAS_TOP_P | HAS_FLAGS);
+    for (int layout = TIGHT; layout <= ODD_BACKWARDS; ++layout)
+        near_borders(RAFFLE_F16 + layout % 2, 4097 * 4 + 3, rows_for(4097 * 4), layout, HAS_TEMPERATURE | HAS_FLAGS);
+    near_borders(RAFFLE_BF16, gpu_quick() ? 66560 : 128256, gpu_quick() ? 5 : 36, TIGHT, HAS_TEMPERATURE | HAS_TOP_P | HAS_FLAGS);
 }
 
 int main(void) {
     RUN(powers_of_two);
-    RUN(one_row_after_the_other);
     RUN(batches);
+    RUN(weighed_rows);
     RUN(layouts);
     return test_report("cuda_estimate");
 }
