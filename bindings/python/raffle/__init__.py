@@ -2,7 +2,7 @@
 
 >>> import numpy, raffle
 >>> raffle.sample(numpy.zeros((3, 8), numpy.float32), seed=1)
-array([7, 3, 0], dtype=int32)
+array([5, 3, 6], dtype=int32)
 
 For the same logits, parameters, seed and position the token is the same on every CPU, GPU, batch and thread.
 """

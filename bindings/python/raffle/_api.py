@@ -124,7 +124,7 @@ def sample(logits: Array, temperature: Floats = 1.0, top_k: Integers = 0, top_p:
     >>> raffle.sample(logits, temperature=0)
     array([0, 2], dtype=int32)
     >>> raffle.sample(logits, temperature=[0.8, 1.2], top_p=0.9, seed=[42, 43], position=7)
-    array([0, 2], dtype=int32)
+    array([0, 3], dtype=int32)
     >>> tokens, told = raffle.sample(logits, temperature=0, top_k=3, logprobs=2)
     >>> told.top_tokens, told.logprob.round(4)
     (array([[0, 1],
