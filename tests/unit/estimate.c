@@ -48,8 +48,8 @@ static double mass_off(const weighing *w, const estimator *e, const float *x, fl
     return fabs(2.0 * (double)mass - (double)range.low - (double)range.high) / (double)(range.high - range.low);
 }
 
-/* Half of the groups full of x[0], half of x[1]: how far the first are off by their estimates, in halves of the range of all. A draw
- * takes a part of a row for what it is estimated at (row_draw_estimated). */
+/* Half of the groups full of x[0], half of x[1]: how far the first are off by their estimates, 1 where estimate_off ends. A draw takes a
+ * part of a row for what it is estimated at (row_draw_estimated). */
 static double part_off(const weighing *w, const estimator *e, const float *x, float best_estimate, const float *estimate) {
     enum { HALF = GROUPS / 2 };
     const group_ref r = group_ref_make(w, x[0]);
@@ -57,8 +57,9 @@ static double part_off(const weighing *w, const estimator *e, const float *x, fl
     const double part = (double)(HALF * GROUP) * (double)estimate[0];
     const double sum = (double)best_estimate + part + (double)(HALF * GROUP) * (double)estimate[1];
     const mass_range range = mass_estimate(sum, 0, e, w->scale, &w->row, w->best, (GROUPS + 1) * GROUP);
-    const double half = 0.5 * (double)(range.high - range.low), mass = (double)range.low + half;
-    return fabs(part * (mass / sum) - (double)tickets) / half;
+    const estimate_error off = estimate_off(0, e, &w->row, w->best, (GROUPS + 1) * GROUP);
+    const double unit = 0.5 * ((double)range.high + (double)range.low) / sum;
+    return fabs(part * unit - (double)tickets) / ((off.own * part + off.all * sum) * unit);
 }
 
 typedef double off_function(const weighing *, const estimator *, const float *x, float best_estimate, const float *estimate);
@@ -127,6 +128,40 @@ TEST(minus_inf_and_nan_weigh_nothing) {
     }
 }
 
+/* What is estimated at `before`, `held` and `behind` may be any of these; a draw that settles lies in the middle one in every case, and
+ * one that does not is next to a border. */
+TEST(settled_draws_stay_where_they_are) {
+    test_random r = {7};
+    int64_t settled = 0, open = 0;
+    for (int64_t i = 0; i < test_amount(400000); ++i) {
+        const estimate_error off = {random_below(&r, 2) ? 2e-6 : 1e-3, random_below(&r, 2) ? 1e-9 : 1e-4};
+        const double before = random_below(&r, 8) ? random_unit(&r) : 0.0, held = random_unit(&r) * (random_below(&r, 2) ? 1.0 : 1e-3);
+        const double behind = random_below(&r, 8) ? random_unit(&r) : 0.0, sum = before + held + behind;
+        const double border = random_below(&r, 2) ? before : before + held, most = 3.0 * (off.own + off.all);
+        double chance = random_below(&r, 4) ? border / sum + (2.0 * random_unit(&r) - 1.0) * most : random_unit(&r);
+        if (!(chance >= 0.0 && chance < 1.0)) continue;
+        if (!draw_settles(chance, before, before + held, sum, off)) {
+            const double away = fmin(fabs(chance - before / sum), fabs(chance - (before + held) / sum));
+            const int inside = chance > before / sum && chance < (before + held) / sum;
+            CHECK(!inside || away <= off.own + off.all, "%g is %g from a border", chance, away);
+            open += inside;
+            continue;
+        }
+        ++settled;
+        for (int signs = 0; signs < 8; ++signs) { /* each part off as far as it may, together by no more than `all` of the sum */
+            const double sign[3] = {signs & 1 ? 1.0 : -1.0, signs & 2 ? 1.0 : -1.0, signs & 4 ? 1.0 : -1.0};
+            for (int who = 0; who < 3; ++who) {
+                const double p = before + sign[0] * (off.own * before + (who == 0 && before > 0.0 ? off.all * sum : 0.0));
+                const double h = held + sign[1] * (off.own * held + (who == 1 ? off.all * sum : 0.0));
+                const double q = behind + sign[2] * (off.own * behind + (who == 2 && behind > 0.0 ? off.all * sum : 0.0));
+                const double at = chance * (p + h + q);
+                CHECK(at >= p * (1.0 - 1e-15) && at < (p + h) * (1.0 + 1e-15), "chance %.17g: %g, %g, %g", chance, before, held, behind);
+            }
+        }
+    }
+    CHECK(settled > test_amount(10000) && open > test_amount(1000), "%d settled, %d open", (int)settled, (int)open);
+}
+
 TEST(nothing_is_known_beyond_the_reach) {
     const weighing w = weighing_make(1.0f, 80.0f), infinite = weighing_make(1.0f, PLUS_INF);
     const estimator e = estimator_make(w.scale, 0.0f);
@@ -141,6 +176,7 @@ int main(void) {
     RUN(mass_is_in_its_range);
     RUN(parts_of_it_are_off_by_no_more);
     RUN(minus_inf_and_nan_weigh_nothing);
+    RUN(settled_draws_stay_where_they_are);
     RUN(nothing_is_known_beyond_the_reach);
     return test_report("estimate");
 }
