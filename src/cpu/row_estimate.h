@@ -1,6 +1,6 @@
 /* row_estimate.h - top-p, and draws without filters, with an estimate of the row's mass: the first reading finds the largest logit of
  * each group and adds up estimates (estimate.h). For top-p a list of the largest tokens says whether the threshold is the same for
- * every mass that the row can have; for a draw one group says whether the token is. If not, the row is weighed exactly, and all is as
+ * every mass that the row can have; for a draw, whether its stretch is. If not, the row is weighed exactly, and all is as
  * if there had been no estimate. Part of row_kernels.h; `kind`, where it is an argument, is a compile-time
  * constant. */
 

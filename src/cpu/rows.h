@@ -56,7 +56,7 @@ typedef struct cpu_scratch {
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
     uint32_t *low;     /* weighed when it was first read */
     float *size;       /* or without the others, the sums of estimates of a row that was estimated (row_estimate.h) */
-    int32_t *too_exponent; /* the same for a row that was weighed at a second temperature, too */
+    int32_t *too_exponent; /* the same for a row that was weighed at a second temperature, too, or of the stretch that is drawn */
     uint32_t *too_low;
     float *too_size;
     uint64_t *mass;  /* weight or tickets of each group */

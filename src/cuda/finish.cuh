@@ -103,7 +103,7 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     uint32_t least; /* order_of the smallest maximum of a group that is not empty */
     uint32_t select_length[SELECTIONS];
     uint32_t list_length, count, low, kept, edits; /* edits: in `edited` */
-    uint32_t within; /* candidates that stay in the group that is drawn */
+    uint32_t within; /* candidates that stay in the stretch that is drawn */
     uint32_t tally; /* of all blocks of a team: see team_read */
     int32_t group, token;
     int32_t tie_last; /* fast_few: the last id of equals that stay */

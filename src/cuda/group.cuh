@@ -568,7 +568,7 @@ __device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) { return split_j
  *     x c - e, rounded      (D + 1/2) u ln 2
  *     c_low left out        2^(x c_low) = 2^(m c_low) 2^-((m - x) c_low), |c_low| <= u c. estimate_weight puts in the first factor, the second
  *                           is off by D u ln 2
- *     addition              3 u; integers u, the largest token being 2^-1/2 at least
+ *     addition              3 u; integers 1.5 u, the largest token being 2^-1/2 at least
  *     estimate_weight       4 u
  *     exact weights         5.2 u (src/math/estimate.h)
  * D is another one for each token, but on the average, each counting for what it weighs, at most the logarithm of their number to the

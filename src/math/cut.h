@@ -16,7 +16,7 @@
  *     float list_threshold(l, q)     smallest value whose amount above is below the quest's target
  *     uint64_t list_tickets(l, c)    tickets of the listed tokens that a cut keeps
  *     uint64_t list_larger(l, x)     listed tokens above x
- *     int32_t draw_list(l, c, &n)    the token drawn by ticket n of the listed ones that a cut keeps; n becomes the ticket it holds
+ *     int32_t draw_list(l, c, &n)    the token drawn by ticket n of the listed ones that a cut keeps; n becomes the ticket it holds (not on CUDA)
  *     int32_t draw_group(w, c, whole, &n)  the same by the tickets that weigh (whole) or weigh_kept left
  * and for the filters of more.h, which few rows have:
  *     float least(low)               smallest logit that is not below `low`; +inf if there is none

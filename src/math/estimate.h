@@ -1,5 +1,5 @@
 /* estimate.h - about what tokens weigh, in fewer operations than weigh.h needs, and how far off their sum can be. For the CPU:
- * top-p asks of the row's mass only whether the largest tokens hold their share of it, a draw which token holds some fraction of it,
+ * top-p asks of the row's mass only whether the largest tokens hold their share of it, a draw which stretch holds some fraction of it,
  * and mostly that is the same for every mass the row can have. No result depends on an estimate: where it does not decide, the row is
  * weighed exactly. */
 #ifndef RAFFLE_MATH_ESTIMATE_H
@@ -78,10 +78,10 @@ RAFFLE_FN void v_estimates(vf *x, int count, const estimator *e) {
  * So a sum is within 2.6e-6 + (10 + depth + U) u of its own and (2 L) u + 2^-40 groups of the row's, where ln 2 < 1 leaves something for
  * products of errors. */
 RAFFLE_FN estimate_error estimate_off(int depth, const estimator *e, const ref *row, float best, int64_t vocab) {
-    const double apart = (double)best * (double)e->c - (double)e->at;
+    const double high = (double)best * (double)e->c, apart = high - (double)e->at;
     const int lengths = 64 - __builtin_clzll((uint64_t)vocab);
     estimate_error off = {1.0, 1.0};
-    if (row->kind != REF_PLAIN || !(apart < (double)ESTIMATE_REACH)) return off; /* NaN, too */
+    if (row->kind != REF_PLAIN || !(apart < (double)ESTIMATE_REACH && high > 64.0 - 0x1p12)) return off; /* NaN, too; or lower groups are TALL */
     off.own = 2.6e-6 + (10 + depth + (apart < 0.0 ? 1.0 : apart + 1.0)) * 0x1p-24;
     off.all = 2 * lengths * 0x1p-24 + (double)vocab * 0x1p-48;
     return off;

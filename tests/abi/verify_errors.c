@@ -230,7 +230,7 @@ TEST(combinations) {
     f.drafts.parent = f.parent, f.drafts.method = RAFFLE_BLOCK, refused(RAFFLE_E_UNSUPPORTED, -1, "parent");
     with_logits(), f.drafts.method = RAFFLE_MATCH, refused(RAFFLE_E_UNSUPPORTED, -1, "drafts.logits is set: RAFFLE_MATCH");
     f.drafts.probabilities = &f.probabilities, f.drafts.method = RAFFLE_SYNTHETIC, refused(RAFFLE_E_UNSUPPORTED, -1, "probabilities");
-    const uint64_t bits[ROWS] = {0};
+    const uint64_t bits[2 * ROWS] = {0};
     f.drafts.method = RAFFLE_MATCH, f.drafts.accept_bits = bits;
     refused(RAFFLE_E_UNSUPPORTED, -1, "drafts.accept_bits is set: RAFFLE_MATCH");
     f.drafts.method = RAFFLE_MATCH, f.drafts.recover_bits = bits;

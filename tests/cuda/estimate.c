@@ -41,7 +41,7 @@ static void near_borders(int dtype, int64_t vocab, int64_t rows, int layout, uns
         m->control->seed[i] = (uint64_t)i;
         m->control->position[i] = 0;
         const oracle_case c = match_case(m, i);
-        borders_find(&c, c.position, 20000, position[i], NEAREST);
+        borders_find(&c, c.position, 200000, position[i], NEAREST);
     }
     for (int n = 0; n < NEAREST && !match_hopeless(); ++n) {
         for (int64_t i = 0; i < rows; ++i) m->control->position[i] = position[i][n] - match_position_offset(m);
@@ -53,8 +53,12 @@ static void near_borders(int dtype, int64_t vocab, int64_t rows, int layout, uns
     match_free(m);
 }
 
-/* As many rows as have estimates on a GPU of 132 multiprocessors (run.cu); in the emulator few are enough. */
-static int64_t rows_for(int64_t vocab) { return gpu_quick() ? 4 + 1000 / (vocab / 256) : 16384 / (vocab / 256) + 1; }
+/* As many rows as have estimates on this GPU (ABOUT_GROUPS of run.cu). */
+static int64_t rows_for(int64_t vocab) {
+    int processors = 0;
+    CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
+    return (int64_t)120 * processors / (vocab / 256) + 1;
+}
 
 TEST(batches) {
     static const int64_t vocabs[] = {32000, 49152, 128256, 262208};
