@@ -210,7 +210,8 @@ static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int
     for (int64_t i = 0; i < BATCH_ROWS_MAX; ++i) {
         static const uint64_t some[] = {0, 1, ~0ull, 1ull << 63};
         b->accept_bits[i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
-        for (int n = 0; n < 2; ++n) b->draw_bits[2 * i + n] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
+        b->draw_bits[2 * i] = random_below(r, 3) ? random_bits(r) : some[random_below(r, 4)];
+        b->draw_bits[2 * i + 1] = ~b->draw_bits[2 * i];
     }
     for (int64_t i = 0; i < 2 * REQUESTS_MAX; ++i)
         b->recover_bits[i] = random_below(r, 4) ? random_bits(r) : 0 - (uint64_t)random_below(r, 2);

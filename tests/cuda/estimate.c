@@ -85,6 +85,7 @@ TEST(layouts) {
 }
 
 int main(void) {
+    gpu_start("cuda_estimate", 180);
     RUN(powers_of_two);
     RUN(batches);
     RUN(weighed_rows);
