@@ -310,8 +310,8 @@ typedef struct raffle_drafts {
     uint32_t reserved;
     const uint64_t *accept_bits;  /* [target rows] for tests: the random bits of acceptance at each row. NULL: from the seed. Not for
                                      RAFFLE_MATCH */
-    const uint64_t *recover_bits; /* [requests, 2] for tests: those of the recovered token, low word first. NULL: from the seed. Not for
-                                     RAFFLE_MATCH and RAFFLE_SYNTHETIC */
+    const uint64_t *recover_bits; /* [requests, 2] for tests: those of the recovered token, low word first, which is then drawn from what is
+                                     left over without proposals. NULL: from the seed. Not for RAFFLE_MATCH and RAFFLE_SYNTHETIC */
     const uint64_t *draw_bits;    /* [target rows, 2] for tests: those of a token that is drawn from its row as raffle_sample would: of
                                      RAFFLE_MATCH every one, else the bonus token and what ends drafts early. NULL: from the seed */
 } raffle_drafts;

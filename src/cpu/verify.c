@@ -68,6 +68,7 @@ static void target_step(const walk *w, int32_t node, int32_t depth, step *s) {
 static cpu_scratch draft_scratch(const cpu_scratch *target) {
     cpu_scratch other = *target;
     other.peak = target->draft_peak;
+    other.mass = target->left_s; /* until something is left over */
     other.exponent = target->draft_exponent;
     other.low = target->draft_low;
     other.size = target->draft_size;
@@ -146,6 +147,22 @@ static uint64_t accept_bits(const walk *w, int32_t node, int32_t depth) {
     return given ? given[w->row_first + node + 1] : bits_of_step(w, STREAM_ACCEPT, depth).low;
 }
 
+/* ---- the token in place of a rejected draft ------------------------------------------------------------------------ */
+
+/* A token drawn from the target's row and kept for what the draft's leaves of it; RAFFLE_NO_TOKEN: none was. */
+static int32_t propose(const walk *w, const step *target, const cpu_law *draft) {
+    cpu_row row = target->row;
+    int weighed = 0;
+    for (int32_t i = 0; i < PROPOSALS; ++i) {
+        const philox_pair chance = bits_of_step(w, STREAM_PROPOSE, 2 * i);
+        const uint64_t bits[2] = {chance.low, chance.high};
+        row.params.bits = bits;
+        const int32_t token = w->table->draw[target->dtype](&row, &w->scratch, &target->answer, &weighed);
+        if (proposal_kept(bits_of_step(w, STREAM_PROPOSE, 2 * i + 1).low, chances_of(&target->law, draft, token))) return token;
+    }
+    return RAFFLE_NO_TOKEN;
+}
+
 static wide left_total(const walk *w, const cpu_pair *pair) {
     wide total = wide_of(0);
     for (int64_t g = 0; g < w->scratch.groups; ++g)
@@ -153,8 +170,7 @@ static wide left_total(const walk *w, const cpu_pair *pair) {
     return total;
 }
 
-/* The token that is drawn where a draft was rejected; `plain` if nothing is left over, which no draft that was drawn
- * from its own row comes to. */
+/* The token that is drawn from what is left over; `plain` if that is nothing, which no draft that was drawn from its own row comes to. */
 static int32_t recover(const walk *w, const cpu_pair *pair, int32_t depth, int32_t plain) {
     const uint64_t *given = w->call->drafts.recover_bits;
     const cpu_scratch *s = &w->scratch;
@@ -258,9 +274,14 @@ static int32_t accepted_sibling(const walk *w, const cpu_law *target) {
 }
 
 static void recover_last(walk *w, const step *target, const cpu_law *draft) {
-    cpu_pair pair = {target->law, *draft, odds_make(target->law.mass, draft->mass), w->scratch.groups};
-    w->table->left_over(&pair, w->scratch.left_t, w->scratch.left_s);
-    emit_last(w, w->accepted, recover(w, &pair, w->accepted, target->answer.token), target, 0);
+    int32_t token = RAFFLE_NO_TOKEN;
+    if (target->answer.whole && !w->call->drafts.recover_bits) token = propose(w, target, draft);
+    if (token == RAFFLE_NO_TOKEN) {
+        const cpu_pair pair = {target->law, *draft, odds_make(target->law.mass, draft->mass), w->scratch.groups};
+        w->table->left_over(&pair, w->scratch.left_t, w->scratch.left_s);
+        token = recover(w, &pair, w->accepted, target->answer.token);
+    }
+    emit_last(w, w->accepted, token, target, 0);
 }
 
 /* The drafts behind the node by rejection. 1: one was accepted; 0: the last token was emitted. */

@@ -87,7 +87,7 @@ template <class stored> struct requested : stored {
 /* Rows of which it is wanted not only what was drawn, but also out of what (work::told), and how many tickets another token
  * has (work::ask). */
 template <class stored> struct judged : stored {
-    enum { TOLD = 1, ASKED = 1, SUMS = 0, ABOUT = 0 };
+    enum { TOLD = 1, ASKED = 1, SUMS = 0 };
 };
 
 /* Rows of which several results may be drawn (raffle_logits.row_index). */
@@ -576,6 +576,8 @@ __device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) { return split_j
  * Together less than 30 u. Groups of another reference than PLAIN are none of a row whose weights hold. Tickets of groups are cut to
  * integers: less than 1,056 of the row's 2^40 or more, once here and once exactly. */
 #define ESTIMATE_ERROR estimate_error{32 * 0x1p-24, 0x1p-28}
+/* The ratio of two rows' masses, both estimated, with what is rounded when it is compared. */
+#define ESTIMATE_RATIO_ERROR (2 * (32 * 0x1p-24 + 0x1p-28) + 0x1p-40)
 
 template <class type> __device__ __forceinline__ split_sum raw_estimate(const lane_raw<type> &raw, scale s, float m) {
     const float e = one_fma(m, s.c, MAGIC) - MAGIC;

@@ -277,6 +277,9 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
 /* Groups of a call for each multiprocessor from which on rows without filters are estimated: with fewer, reading is short, and finishing a row
  * whose groups are weighed is shorter (dev/cuda). */
 enum { ABOUT_GROUPS = 120 };
+static bool about_suits(const device_facts &gpu, int64_t rows, int32_t groups) {
+    return groups <= QUICK_GROUPS && rows * groups >= (int64_t)ABOUT_GROUPS * gpu.processors;
+}
 
 static cudaError_t launch(const device_state *state, const sample_code &code, const team_shape &shape, sample_args *a,
                           cudaStream_t stream) {
@@ -288,7 +291,7 @@ static cudaError_t launch(const device_state *state, const sample_code &code, co
     const dim3 grid = parts_grid(a->rows, read, a->groups, prepares ? EDIT_GROUPS : a->groups, state->processors, shape, &a->part);
     const int64_t spread = ((int64_t)grid.x * grid.y * grid.z + state->processors - 1) / state->processors;
     const bool sums = state->sections && (&code == &state->plain || shape.team > 1); /* others have none */
-    a->about = a->groups <= QUICK_GROUPS && a->rows * a->groups >= (int64_t)ABOUT_GROUPS * state->processors;
+    a->about = about_suits(*state, a->rows, a->groups);
     a->sections = sums ? sections_made(a->rows, a->groups, a->part, state->processors) : 0;
     return kernel_start(code.kernel, grid, dim3(BLOCK_THREADS), shared_more(code, *state, shape.each ? shape.each : spread), *a, *state,
                         stream, (unsigned)shape.team);
@@ -399,6 +402,9 @@ static raffle_status verify(const raffle_plan *plan, const verify_call *call, ra
     a.shown_peak = space.shown_peak;
     a.report = call->target.report;
     a.has_report = v->report != NULL;
+    /* Not where masses are summed up, or compared with nothing but a number. */
+    const bool masses = a.method == RAFFLE_BLOCK || (a.method == RAFFLE_REJECTION && (!draft_rows || a.recover_bits));
+    a.about = !masses && about_suits(facts_of(plan), all, a.groups);
     device_guard guard(plan->desc.device);
     if (guard.code != cudaSuccess) return device_fail(error, "choosing the GPU", guard.code);
     const bool requested = a.target.extra || a.draft.extra || a.has_report;

@@ -15,6 +15,8 @@ struct law_head {
     int32_t token; /* as raffle_sample returns it */
     uint32_t flags;
     bool valid, greedy, empty, whole, pieces;
+    bool about; /* the mass is an estimate, as are those of groups */
+    bool owed;  /* the token was not drawn: mostly a draft takes its place */
 };
 /* and how tickets of its tokens are counted, of rows that are drawn from. */
 struct row_law : law_head {
@@ -24,7 +26,8 @@ struct row_law : law_head {
 
 /* A position at which a token may be recovered: what the second kernel has to read. Those of a request are side by side. */
 struct left_item {
-    int64_t request, first; /* of its drafts */
+    int64_t request, slot, first; /* of its drafts */
+    uint64_t seed, position;
     int32_t drafts;
     int32_t node;        /* the draft before the position */
     int32_t depth;       /* drafts on the way to it */
@@ -32,8 +35,12 @@ struct left_item {
     uint32_t flags;
     uint64_t weight;           /* block verification: of the drafts so far; else 0 */
     uint64_t total_t, total_s; /* block verification: what is left over, summed up */
-    uint64_t done;             /* groups that are summed up, of all items of the request: in the first of them */
+    uint64_t done;             /* groups that are summed up, of all items of the request: in the first of them; of proposals, blocks */
+    uint32_t found;            /* of proposals: the first that says something, as found_key has it */
+    bool plain;                /* the row's own token is drawn, which is owed */
 };
+
+enum : uint32_t { FOUND_NOTHING = ~0u };
 
 /* The counter of a request: groups of its rows that are done with, and whether its target rows are greedy. */
 enum : uint64_t { REQUEST_GREEDY = 1ull << 62, REQUEST_WALKED = ~0ull };
@@ -41,9 +48,10 @@ enum : uint64_t { REQUEST_GREEDY = 1ull << 62, REQUEST_WALKED = ~0ull };
 /* What blocks tell whoever walks a request of greedy target rows: row_state::done of these, whose groups the request counts. */
 enum : uint32_t { GREEDY_NAN = 1, GREEDY_WRONG = 2 };
 
-/* How many items there are, and how many are done with; 0 between calls. */
+/* How many items there are, and how many are done with: rows to be read again, from the first on, and those from the last on of which
+ * tokens are proposed. 0 between calls. */
 struct left_queue {
-    uint32_t listed, finished;
+    uint32_t listed, finished, proposing, proposed;
 };
 
 /* Which row of its request an emitted token came from, for a report; -1: there is none. */
@@ -86,6 +94,7 @@ struct verify_args {
     float threshold_single, threshold_sum, rate;
     const uint64_t *accept_bits, *recover_bits, *draw_bits;
     int32_t empty_token;
+    bool about; /* rows without filters are estimated first, if their type is ABOUT */
     int32_t *out, *accepted, *last, *path;
     uint32_t *row_flags;
     /* workspace; draft rows are behind target rows */
@@ -148,7 +157,7 @@ __device__ __forceinline__ bool part_find(const verify_args &a) {
         const uint32_t block = blockIdx.x - a.ahead; /* of the large, if it is one */
         const bool is_large = block < large;
         const row_parts by = is_large ? a.large : a.small;
-        const uint32_t at = is_large ? block : blockIdx.x < large ? blockIdx.x : blockIdx.x - large, row = at / (uint32_t)by.parts;
+        const uint32_t at = is_large ? block : blockIdx.x < a.ahead ? blockIdx.x : blockIdx.x - large, row = at / (uint32_t)by.parts;
         p.row = (is_large ? 0 : a.large.rows) + row;
         const int first = (int)(at - row * (uint32_t)by.parts) * by.part;
         p.first = first;

@@ -1,9 +1,10 @@
-/* verify_left.cuh - the second kernel of raffle_verify: what rejected drafts have left over of their rows, and the tokens that are
- * recovered from it. Its blocks share all groups of all rows that must be read again. Whoever completes a request ends it. */
+/* verify_left.cuh - the second kernel of raffle_verify: the tokens that take the place of rejected drafts. Of rows without a cut they are
+ * proposed, by some blocks for each; of others its blocks share all groups, which must be read again for what rejected drafts have left over.
+ * Whoever completes a request ends it. */
 #ifndef RAFFLE_CUDA_VERIFY_LEFT_CUH
 #define RAFFLE_CUDA_VERIFY_LEFT_CUH
 
-#include "verify_over.cuh"
+#include "verify_propose.cuh"
 
 /* ---- the token that is recovered --------------------------------------------------------------------------------------------- */
 
@@ -129,11 +130,24 @@ __device__ __forceinline__ odds item_odds(const left_item &item, uint64_t mass_p
 __device__ __forceinline__ void weigh_find(left_row *row, int groups) {
     const row_law &law = row->law;
     row->near = fast_scale_make(law.by.scale, law.by.best, &row->scale) && !law.kept.capped;
-    row->sure = groups <= PEAKS_MAX && row->near && law.whole && !law.pieces;
+    row->sure = groups <= PEAKS_MAX && row->near && law.whole && !law.pieces && !law.about;
+}
+
+/* What a ticket of the draft weighs against one of the target. By one thread. */
+__device__ __forceinline__ void odds_find(left_job *k) {
+    k->by = item_odds(k->item, k->target.law.mass, k->own.mass ? k->own.law.mass : 1);
+    const double ratio = wide_near(k->by.down) / wide_near(k->by.up);
+    k->ratio = (float)fmin(fmax(ratio, 0x1p-90), 0x1p90); /* beyond, one ticket is more, or less, than all of the other */
+}
+
+/* A lane must hold the same tokens of both rows, where they are read side by side. By one thread. */
+template <class type, class draft> __device__ __forceinline__ void rows_align(left_job *k) {
+    const bool both = k->target.row.aligned && k->own.row.aligned && (k->tokens || (int)type::BYTES == (int)draft::BYTES);
+    k->target.row.aligned = k->own.row.aligned = both;
 }
 
 /* Brings together what is known of a position. By all threads. */
-template <class type, class draft> __device__ __forceinline__ void job_find(const verify_args &a, const left_item *item, left_job *k) {
+template <class type, class draft> __device__ __forceinline__ void job_find(const verify_args &a, const left_item *item, left_job *k, bool proposes = false) {
     __syncthreads(); /* the one before is done with */
     if (threadIdx.x < BLOCK_THREADS / 2) block_copy(&k->item, item);
     __syncthreads();
@@ -145,7 +159,11 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         k->w.request = k->item.request;
         k->w.first = k->item.first;
         k->w.count = k->item.drafts;
-        walk_find(a, &k->w);
+        k->w.slot = k->item.slot;
+        k->w.seed = k->item.seed;
+        k->w.position = k->item.position;
+        walk_tables(a, &k->w);
+        k->draw_bits = a.draw_bits ? a.draw_bits + 2 * row : nullptr;
         k->groups = a.groups;
         k->target.peak = a.peak + row * a.groups * PIECES;
         k->target.mass = a.mass + row * a.groups;
@@ -153,18 +171,15 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         k->own.mass = own < 0 ? nullptr : a.mass + own * a.groups;
     }
     __syncthreads();
-    const bool tokens = own < 0 || k->own.law.greedy;
+    const bool tokens = own < 0 || k->own.law.greedy || k->item.plain; /* nobody looks at the draft's row */
     if (threadIdx.x == 0) {
-        k->by = item_odds(k->item, k->target.law.mass, own >= 0 ? k->own.law.mass : 1);
-        const double ratio = wide_near(k->by.down) / wide_near(k->by.up);
-        k->ratio = (float)fmin(fmax(ratio, 0x1p-90), 0x1p90); /* beyond, one ticket is more, or less, than all of the other */
+        odds_find(k);
     } else if (threadIdx.x == WARP) {
-        device_row one = row_judged<type>(a, k->item.request, row), other = tokens ? one : row_judged<draft>(a, k->item.request, own);
-        /* A lane must hold the same tokens of both. */
-        one.aligned = other.aligned = one.aligned && other.aligned && (tokens || (int)type::BYTES == (int)draft::BYTES);
-        k->target.row = one;
-        k->own.row = other;
+        k->target.row = row_judged<type>(a, k->item.request, row);
+        k->own.row = tokens ? k->target.row : row_judged<draft>(a, k->item.request, own);
         k->tokens = tokens;
+        k->counted = false;
+        if (!proposes) rows_align<type, draft>(k);
     } else if (threadIdx.x == 2 * WARP) {
         weigh_find(&k->target, a.groups);
         if (tokens) k->own.near = k->own.sure = false;
@@ -235,9 +250,103 @@ __device__ __forceinline__ void requests_check(const verify_args &a) {
     }
 }
 
+/* ---- proposals ------------------------------------------------------------------------------------------------------ */
+
+enum { PROPOSE_BLOCKS = 8 }; /* that try for one request, at most: more of them get into each other's way */
+
+/* Draws the row's own token, where it may turn out that nothing is left over. By all threads. */
+template <class type, class draft> __device__ __forceinline__ void own_draw(left_job *k) {
+    __syncthreads(); /* all know that it was not */
+    if (threadIdx.x == 0) k->item.plain = true;
+    __syncthreads();
+    if (threadIdx.x < WARP) {
+        const uint32_t said = propose<type, draft>(k, 0);
+        if (threadIdx.x == 0) k->target.law.token = said == FOUND_NOTHING ? (int32_t)RULE_NO_TOKEN : (int32_t)(said % FOUND_NUMBER);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) k->item.plain = false;
+    __syncthreads();
+}
+
+/* Makes exact what is known of both rows' masses. By all threads. */
+template <class type, class draft> __device__ __forceinline__ void rows_exact(left_job *k) {
+    const bool counts = !k->target.sure && !k->target.law.about;
+    if (k->target.law.about) estimate_replace<type>(k, &k->target);
+    else if (counts) tickets_count<type>(k, &k->target);
+    if (!k->tokens && k->own.law.about) estimate_replace<draft>(k, &k->own);
+    if (threadIdx.x == 0) {
+        k->counted = counts;
+        odds_find(k);
+    }
+    __syncthreads();
+    stretches_add(k);
+}
+
+/* Proposals from *number on, until one says something, which is left in `found`. By all threads. */
+template <class type, class draft> __device__ __forceinline__ void proposals_try(left_job *k, uint32_t *number) {
+    if (threadIdx.x == 0) k->found = FOUND_NOTHING;
+    __syncthreads();
+#pragma unroll 1
+    for (; *number < PROPOSALS && k->found == FOUND_NOTHING; *number += BLOCK_WARPS) {
+        __syncthreads();
+        proposal_try<type, draft>(k, &k->found, *number + threadIdx.x / WARP);
+        __syncthreads();
+    }
+}
+
+/* The token where the first proposals have not found it: by more of them, with exact masses where estimates have not settled one, and at
+ * last out of what is left over. `exactly`: the first to be tried needs that. By all threads. */
+template <class type, class draft>
+static __device__ __noinline__ int32_t propose_again(left_job *job, left_item *item, uint32_t number, bool exactly) {
+    __builtin_assume(__isShared(job));
+    left_job &k = *job;
+    if (!exactly) {
+        proposals_try<type, draft>(job, &number);
+        if (k.found != FOUND_NOTHING) {
+            if (k.found % FOUND_NUMBER != FOUND_UNSURE) return (int32_t)(k.found % FOUND_NUMBER);
+            number = k.found / FOUND_NUMBER;
+        }
+        __syncthreads();
+    }
+    rows_exact<type, draft>(job);
+    proposals_try<type, draft>(job, &number);
+    if (k.found != FOUND_NOTHING) return (int32_t)(k.found % FOUND_NUMBER);
+    if (k.item.plain) return RULE_NO_TOKEN; /* logits that change under the kernel may leave a ticket without a holder */
+    if (k.target.law.owed) own_draw<type, draft>(job); /* while groups hold what they weigh */
+    if (threadIdx.x == 0) rows_align<type, draft>(job);
+    __syncthreads();
+    left_over<type, draft>(job, item, 0, k.groups);
+    __syncthreads();
+    return recover<type, draft, false>(job);
+}
+
+/* A block's part of the first proposals for a request, one a warp. Whoever comes last ends it. By all threads. */
+template <class type, class draft>
+__device__ __forceinline__ void request_propose(const verify_args &a, left_item *item, uint32_t place, uint32_t blocks, uint32_t proposing,
+                                                left_job *k) {
+    job_find<type, draft>(a, item, k, true);
+    const bool known = k->target.sure || k->target.law.about; /* the same in all threads */
+    if (known) {
+        stretches_add(k);
+        proposal_try<type, draft>(k, &item->found, place * BLOCK_WARPS + threadIdx.x / WARP);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) k->last = count_arrived(&item->done, 1ull) + 1 == blocks;
+    __syncthreads();
+    if (!k->last) return;
+    const uint32_t found = __ldcg(&item->found), said = found % FOUND_NUMBER;
+    int32_t token = (int32_t)said;
+    if (found == FOUND_NOTHING || said == FOUND_UNSURE)
+        token = propose_again<type, draft>(k, item, found != FOUND_NOTHING ? found / FOUND_NUMBER : known ? blocks * BLOCK_WARPS : 0,
+                                           found != FOUND_NOTHING || !known);
+    if (threadIdx.x >= WARP) return;
+    emit_last(a, k->w, k->item.depth, token, k->item.node + 1, k->item.flags);
+    if (threadIdx.x == 0 && atomicAdd(&a.queue->proposed, 1u) + 1 == proposing) a.queue->proposing = a.queue->proposed = 0;
+}
+
 /* ---- the kernel ------------------------------------------------------------------------------------------------------- */
 
-enum { LEFTS_PER_SM = 3 };
+enum { LEFTS_PER_SM = 2 };
 
 /* Which groups of all items are a block's. Evenly shared; where that nearly comes to a number of blocks for each item, no block has a
  * part of two: to begin with another costs as much as reading ten groups. */
@@ -262,8 +371,13 @@ __global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kerne
     __shared__ left_job k;
     previous_wait();
     /* 0 also if all are done with already, and then this block has no part in them. */
-    const uint32_t listed = __ldcg(&a.queue->listed);
+    const uint32_t listed = __ldcg(&a.queue->listed), proposing = __ldcg(&a.queue->proposing);
     requests_check(a);
+    if (proposing) {
+        const uint32_t blocks = min(max(gridDim.x / proposing, 1u), (uint32_t)PROPOSE_BLOCKS), at_once = gridDim.x / blocks;
+        for (uint32_t i = blockIdx.x / blocks; i < proposing && blockIdx.x < at_once * blocks; i += at_once)
+            request_propose<type, draft>(a, a.left + (a.draft_rows - 1 - i), blockIdx.x % blocks, blocks, proposing, &k);
+    }
     int64_t at, end, head = -1; /* head: of the request that k is about */
     int ends = 0;
     left_range(a, listed, &at, &end);
@@ -299,8 +413,10 @@ static inline row_parts row_parts_make(int64_t rows, int64_t groups, int64_t par
 }
 
 /* The grid of the first kernel. Equal parts of all rows leave most multiprocessors without work while the last have a round of blocks
- * more. So the first rows have as many parts as fill the GPU a whole number of times, and the others are cut so small that one more
- * round is enough for them. */
+ * more. Where there are more rows than blocks at once, most have one block, and the others as many as there can be at once and a third more,
+ * half of which come first: so blocks end, and finish rows, at different times (dev/cuda has the figures that this follows). With fewer, and
+ * for block verification, the first rows have as many parts as fill the GPU a whole number of times, and the others are cut so small that one
+ * more round is enough for them. */
 static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     enum { TRIED = 8 };
     const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0), groups = a->groups, slots = (int64_t)processors * BLOCKS_PER_SM;
@@ -309,6 +425,13 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     a->large = row_parts_make(rows, groups, grid.x);
     a->small = row_parts_make(0, groups, 1);
     a->ahead = 0;
+    if (a->method != RAFFLE_BLOCK && rows > slots) {
+        const int64_t first = rows / slots * slots * 7 / 8, rest = rows - first, small = slots * 4 / 3 / rest, most_parts = groups / BLOCK_WARPS;
+        a->large = row_parts_make(first, groups, 1);
+        a->small = row_parts_make(rest, groups, small < 1 ? 1 : small < most_parts ? small : most_parts);
+        a->ahead = (uint32_t)(rest * a->small.parts / 2);
+        return dim3((unsigned)(first + rest * a->small.parts));
+    }
     const int64_t rounds_now = (rows * grid.x + slots - 1) / slots;
     int64_t least = rounds_now > 1 ? rounds_now * (a->large.part + BLOCK_COST) : 0;
     for (int64_t parts = 1; parts <= TRIED && parts <= groups; ++parts) {

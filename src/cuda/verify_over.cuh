@@ -8,7 +8,7 @@
 struct left_row {
     row_law law;
     device_row row;
-    const float *peak; /* the records of its groups; mass NULL: there is no such row */
+    float *peak; /* the records of its groups; mass NULL: there is no such row */
     uint64_t *mass;
     fast_scale<0> scale;
     bool near; /* groups that have tickets are weighed by PLAIN references */
@@ -18,6 +18,8 @@ struct left_row {
 typedef uint64_t pair_space[2][BLOCK_WARPS]; /* see pair_before */
 
 enum { LEFT_ENDS = 8 };
+enum { HELD_GROUPS = QUICK_GROUPS }; /* rows that are estimated have no more */
+static_assert(HELD_GROUPS % 2 == 0, "two a thread");
 
 /* What a block knows of the position whose groups it reads. In shared memory. */
 struct left_job {
@@ -36,6 +38,12 @@ struct left_job {
     int64_t ends[LEFT_ENDS]; /* first items of requests that are to be ended */
     uint32_t unsure[BLOCK_WARPS]; /* groups_left_fast: what it could not do */
     bool last;
+    /* proposals (verify_propose.cuh) */
+    bool counted;   /* records of the target's groups are their tickets, not weights */
+    uint32_t found; /* what they have come to, where one block tries them */
+    const uint64_t *draw_bits; /* NULL, or those of the row's own token */
+    uint64_t up_to[RAFFLE_VOCAB_MAX / GROUP / STRETCH]; /* tickets up to the end of each stretch of the target's row */
+    alignas(16) uint64_t held[HELD_GROUPS];             /* and of its groups, if they are no more */
 };
 
 /* ---- groups one by one, whatever they are --------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ __device__ __forceinline__ bool request_find(const verify_args &a, const row_pla
 #endif
 
 /* What a row is asked for: the tickets of the draft behind it, if there is one, or its own draft's; what it gives itself if it is one of
- * the target. Siblings are asked for later, when its law is known. By one thread. */
+ * the target and no draft may take the place of that. Siblings are asked for later, when its law is known. By one thread. */
 __device__ __forceinline__ void ask_make(const verify_args &a, int64_t index, const row_home &at, bool valid, row_ask *ask) {
     const bool draft = index >= a.rows;
     const int64_t i = draft ? index - a.rows : index - at.request; /* the draft */
@@ -52,6 +52,7 @@ __device__ __forceinline__ void ask_make(const verify_args &a, int64_t index, co
     const int32_t token = a.token[i];
     ask->token = token < a.vocab ? token : (int32_t)RULE_NO_TOKEN;
     ask->tickets = (draft ? a.tickets_s : a.tickets_t) + i;
+    if (ask->token >= 0 && a.method == RAFFLE_REJECTION && !a.recover_bits) ask->draws = false;
 }
 
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
@@ -91,6 +92,7 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
 #endif
     to.peak = a.peak + index * a.groups * PIECES;
     to.mass = a.mass + index * a.groups;
+    if constexpr (type::ABOUT) to.about = a.about && to.weights && !to.pieces && row_plain(row);
     if constexpr (type::REQUESTED) {
         if (threadIdx.x == 0) k->also = k->apart = false;
         if (a.has_report && !draft)
@@ -141,6 +143,8 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
             made.whole = false;
         } else {
             made.mass = told.draw_tickets;
+            made.about = type::ABOUT && k->to.about;
+            if constexpr (type::ASKED) made.owed = !k->ask.draws && made.whole;
             made.by.scale = k->by;
             made.by.best = most;
             if (!made.empty) made.by.row = ref_any(k->by, most);
@@ -258,12 +262,12 @@ __device__ __forceinline__ closing part_judge(const verify_args &a, work<type> &
     return closes;
 }
 
-/* What a block has of one row, and then of its request. */
-template <class type>
+/* What a block has of one row, and then of its request, whose target rows are of type `target`. */
+template <class target, class type>
 __device__ __forceinline__ void part_verify(const verify_args &a, work<type> &k, row_law &law, bool &last, closing &closes) {
     if (part_judge<type>(a, k, law, last, closes) == CLOSES_NOT) return;
     const row_home at = k.home;
-    request_close(a, at.request, at.first, (int)at.count, closes == CLOSES_GREEDY, (walk_stage *)(void *)&k);
+    request_close<target>(a, at.request, at.first, (int)at.count, closes == CLOSES_GREEDY, (walk_stage *)(void *)&k);
 }
 
 /* `draft` is the type of draft rows: that of the logits, or of probabilities. Both are judged. One kernel of requested calls, which
@@ -279,12 +283,12 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kern
 #if CUT_MORE
     const int64_t index = part_make(a).row;
     if (index >= rows_of(a)) return;
-    if (index < a.rows || !a.draft_probs) part_verify<type>(a, k, law, last, closes);
-    else part_verify<draft>(a, *(work<draft> *)(void *)&k, law, last, closes);
+    if (index < a.rows || !a.draft_probs) part_verify<type, type>(a, k, law, last, closes);
+    else part_verify<type, draft>(a, *(work<draft> *)(void *)&k, law, last, closes);
 #else
     if (!part_find(a)) return;
-    if (same_type<type, draft>::YES || part_make(a).row < a.rows) part_verify<type>(a, k, law, last, closes);
-    else part_verify<draft>(a, *(work<draft> *)(void *)&k, law, last, closes);
+    if (same_type<type, draft>::YES || part_make(a).row < a.rows) part_verify<type, type>(a, k, law, last, closes);
+    else part_verify<type, draft>(a, *(work<draft> *)(void *)&k, law, last, closes);
 #endif
 }
 

@@ -16,19 +16,23 @@ struct request_walk {
     const uint64_t *tickets_t, *tickets_s; /* [count] of drafts, in their target rows and in their own */
 };
 
-/* Finds the tables of a request of which request, first and count are known. */
-__device__ __forceinline__ void walk_find(const verify_args &a, request_walk *w) {
-    w->slot = a.target.slot ? a.target.slot[w->request] : w->request;
+/* Finds the tables of a request of which request, first and count are known; */
+__device__ __forceinline__ void walk_tables(const verify_args &a, request_walk *w) {
     w->row_first = w->first + w->request;
-    const bool known = w->slot >= 0 && w->slot < a.target.slots;
-    w->seed = known ? a.seed[w->slot] : 0; /* now, not after another wait */
-    w->position = known ? a.position[w->slot] : 0;
     w->token = a.token ? a.token + w->first : nullptr;
     w->parent = a.parent ? a.parent + w->first : nullptr;
     w->law = a.head + w->row_first;
     w->draft_law = a.draft_data ? a.head + a.rows + w->first : nullptr;
     w->tickets_t = a.tickets_t + w->first;
     w->tickets_s = a.draft_data ? a.tickets_s + w->first : nullptr;
+}
+/* and by what it is walked. */
+__device__ __forceinline__ void walk_find(const verify_args &a, request_walk *w) {
+    w->slot = a.target.slot ? a.target.slot[w->request] : w->request;
+    const bool known = w->slot >= 0 && w->slot < a.target.slots;
+    w->seed = known ? a.seed[w->slot] : 0; /* now, not after another wait */
+    w->position = known ? a.position[w->slot] : 0;
+    walk_tables(a, w);
 }
 
 /* ---- what a walk looks at ---------------------------------------------------------------------------------------------- */
@@ -197,6 +201,11 @@ __device__ __forceinline__ chances chances_of(const request_walk &w, int i, int 
     return c;
 }
 
+/* Whether a draft is accepted by the ratio of its chances, whose masses may be `about`. -1: that does not say. */
+__device__ __forceinline__ int draft_accepts(uint64_t bits, const chances &c, bool about) {
+    return about ? ratio_settles(bits, c, ESTIMATE_RATIO_ERROR) : ratio_accepts(bits, c);
+}
+
 /* Whether the row of draft i says how it was drawn. */
 __device__ __forceinline__ bool draft_judged(const request_walk &w, int i) {
     if (!w.draft_law) return true;
@@ -216,20 +225,30 @@ __device__ __forceinline__ void emit_drafts(const verify_args &a, const request_
     }
 }
 
-/* Makes room for items of the second kernel, and gives the first of them. By one warp. */
+/* Makes room for items of the second kernel that are to be read, and gives the first of them. By one warp. */
 __device__ __forceinline__ left_item *items_take(const verify_args &a, int count) {
     uint32_t at = 0;
     if (threadIdx.x % WARP == 0) at = atomicAdd(&a.queue->listed, (uint32_t)count);
     return a.left + __shfl_sync(ALL_LANES, at, 0);
 }
+/* The same for one of which tokens are proposed. */
+__device__ __forceinline__ left_item *item_take(const verify_args &a) {
+    uint32_t at = 0;
+    if (threadIdx.x % WARP == 0) at = atomicAdd(&a.queue->proposing, 1u);
+    return a.left + (a.draft_rows - 1 - __shfl_sync(ALL_LANES, at, 0));
+}
 __device__ __forceinline__ left_item item_make(const request_walk &w, int node, int depth) {
     left_item item = {};
     item.request = w.request;
     item.first = w.first;
+    item.slot = w.slot;
+    item.seed = w.seed;
+    item.position = w.position;
     item.drafts = w.count;
     item.node = node;
     item.depth = depth;
     item.all = 1;
+    item.found = FOUND_NOTHING;
     return item;
 }
 
@@ -238,7 +257,8 @@ struct walk_end {
     int node, count;
     int32_t token; /* the row's own; not if it is `recovered` */
     uint32_t flags;
-    bool recovered;
+    bool recovered, whole, owed; /* whole: out of a row without a cut; owed: where it is the row's own, too */
+    bool unsure; /* estimates do not say whether the draft behind is accepted */
 };
 
 /* Judges the drafts behind `node`, which is `depth` deep, by laws and tickets alone. Gives the one that is accepted; -1: the request
@@ -247,6 +267,8 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
     const law_head &law = w.law[node + 1];
     end->flags = law.flags | child_flags(a, w, node);
     end->token = law.token;
+    end->whole = law.whole;
+    end->owed = law.owed;
     int child = law.valid && !law.empty ? next_child(a, w, node, 0) : -1;
     if (child < 0) return -1;
     if (a.method == RAFFLE_SYNTHETIC) return rate_accepts(accept_bits(a, w, node, depth), a.rate) ? child : -1;
@@ -258,8 +280,13 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
         end->flags |= RAFFLE_ROW_DRAFT;
         return -1;
     }
-    if (!a.draft_data) child = accepted_sibling(a, w, node, depth, law.mass);
-    else if (!ratio_accepts(accept_bits(a, w, node, depth), chances_of(w, child, node))) child = -1;
+    if (!a.draft_data) {
+        child = accepted_sibling(a, w, node, depth, law.mass);
+    } else {
+        const int accepts = draft_accepts(accept_bits(a, w, node, depth), chances_of(w, child, node), law.about || w.draft_law[child].about);
+        end->unsure = accepts < 0;
+        if (accepts <= 0) child = -1;
+    }
     end->recovered = child < 0;
     return child;
 }
@@ -267,18 +294,23 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
 /* The request ends behind `end.count` drafts, which are emitted; a token that must be recovered is left to the second kernel. By one
  * warp. */
 __device__ __forceinline__ void walk_finish(const verify_args &a, const request_walk &w, const walk_end &end) {
-    if (!end.recovered) return emit_last(a, w, end.count, end.token, end.node + 1, end.flags);
-    left_item *to = items_take(a, 1), item = item_make(w, end.node, end.count);
+    if (!end.recovered && !end.owed) return emit_last(a, w, end.count, end.token, end.node + 1, end.flags);
+    const bool proposes = !end.recovered || (end.whole && !a.recover_bits);
+    left_item *to = proposes ? item_take(a) : items_take(a, 1), item = item_make(w, end.node, end.count);
+    item.plain = !end.recovered;
     item.flags = end.flags;
     if (threadIdx.x % WARP == 0) *to = item;
 }
 
-/* One draft after the other: trees, and long chains. */
-__device__ __forceinline__ void walk_one_by_one(const verify_args &a, const request_walk &w) {
-    walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false};
+/* One draft after the other: trees, and long chains. Gives the number of drafts behind which masses are needed that are no estimates,
+ * with nothing emitted; or -1. */
+__device__ __forceinline__ int walk_one_by_one(const verify_args &a, const request_walk &w) {
+    walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false, false, false, false};
     for (int child; (child = walk_step(a, w, end.node, end.count, &end)) >= 0; ++end.count) end.node = child;
+    if (end.unsure) return end.node + 1;
     emit_drafts(a, w, end.node, end.count);
     walk_finish(a, w, end);
+    return -1;
 }
 
 /* ---- block verification --------------------------------------------------------------------------------------------- */
@@ -333,27 +365,29 @@ __device__ __forceinline__ law_head head_fetch(const law_head *from) {
 }
 
 /* Draft `lane` of a chain in both rows. Returns false if its own row does not say how it was drawn. */
-__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c) {
+__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c, bool *about) {
     c->t = __ldcg(w.tickets_t + lane);
     c->s = c->mass_q = 1;
     if (!w.draft_law) return true;
     const law_head own = head_fetch(w.draft_law + lane);
     c->s = __ldcg(w.tickets_s + lane);
     c->mass_q = own.mass;
+    *about |= own.about;
     return own.valid && !own.empty;
 }
 
 /* The whole walk of a chain of less than 32 drafts, a lane each, since none is judged by another: what walk_one_by_one does, in a few
  * instructions without a barrier. They run once on a multiprocessor, and waiting for them is most of the time. By one warp. */
-__device__ __forceinline__ void walk_chain(const verify_args &a, const request_walk &w) {
+__device__ __forceinline__ int walk_chain(const verify_args &a, const request_walk &w) {
     const int lane = threadIdx.x % WARP;
     const bool own = lane <= w.count, drawn = a.method == RAFFLE_REJECTION;
     const int32_t draft = lane < w.count ? w.token[lane] : (int32_t)RULE_NO_TOKEN;
     const law_head law = own ? head_fetch(w.law + lane) : head_wrong();
     chances c = {0, law.mass, 1, 1};
-    const bool judged = !drawn || lane >= w.count || lane_chances(w, lane, &c);
+    bool about = law.about;
+    const bool judged = !drawn || lane >= w.count || lane_chances(w, lane, &c, &about);
     const bool there = law.valid && !law.empty && draft >= 0 && draft < a.vocab;
-    walk_end end = {lane - 1, lane, law.token, law.flags, false};
+    walk_end end = {lane - 1, lane, law.token, law.flags, false, law.whole, law.owed, false};
     bool accepted = false;
     if (draft < RULE_NO_TOKEN || draft >= a.vocab) end.flags |= RAFFLE_ROW_ARGUMENT;
     if (there && a.method == RAFFLE_SYNTHETIC) {
@@ -364,10 +398,13 @@ __device__ __forceinline__ void walk_chain(const verify_args &a, const request_w
         end.flags |= RAFFLE_ROW_DRAFT;
     } else if (there) {
         const uint64_t bits = accept_bits(a, w, lane - 1, lane);
-        accepted = a.draft_data ? ratio_accepts(bits, c) : sum_accepts(a, bits, law.mass, c.t, c.t);
+        const int accepts = a.draft_data ? draft_accepts(bits, c, about) : sum_accepts(a, bits, law.mass, c.t, c.t);
+        accepted = accepts > 0;
         end.recovered = !accepted;
+        end.unsure = accepts < 0;
     }
     end.count = __ffs(__ballot_sync(ALL_LANES, own && !accepted)) - 1; /* behind the last draft it ends at the latest */
+    if (__shfl_sync(ALL_LANES, (int)end.unsure, end.count)) return end.count;
     if (lane < end.count) {
         emit(a, w, lane, draft, lane, end.flags);
         told_note(a, w, lane, lane, draft);
@@ -375,8 +412,12 @@ __device__ __forceinline__ void walk_chain(const verify_args &a, const request_w
     end.node = end.count - 1;
     end.token = __shfl_sync(ALL_LANES, end.token, end.count);
     end.flags = __shfl_sync(ALL_LANES, end.flags, end.count);
-    end.recovered = __shfl_sync(ALL_LANES, (int)end.recovered, end.count);
+    const int ends = __shfl_sync(ALL_LANES, (int)end.recovered | (int)end.whole << 1 | (int)end.owed << 2, end.count);
+    end.recovered = ends & 1;
+    end.whole = ends >> 1 & 1;
+    end.owed = ends >> 2;
     walk_finish(a, w, end);
+    return -1;
 }
 
 /* The same where all target rows are greedy and have left no law: shorter still. */
@@ -399,7 +440,40 @@ __device__ __forceinline__ void walk_greedy(const verify_args &a, const request_
 
 /* ---- a request whose rows are all known ---------------------------------------------------------------------------------- */
 
+/* Weighs a row that was estimated, and gives its mass. By all threads. */
+template <class type>
+static __device__ __noinline__ uint64_t mass_weigh(const device_row &row, const fast_scale<0> &s, float *peak, uint64_t *mass, int groups) {
+    __shared__ uint64_t of_warp[BLOCK_WARPS];
+    records to = {};
+    to.by = s.by;
+    to.peak = peak;
+    to.mass = mass;
+    row_weigh<type>(row, to, groups);
+    uint64_t sum = 0;
+    for (int g = threadIdx.x; g < groups; g += BLOCK_THREADS) sum += fast_tickets(s, __ldcg(peak + g), __ldcg(mass + g));
+    sum = fast_sum(sum, of_warp);
+    __syncthreads();
+    return sum;
+}
+
+/* The same where a walk asks for it. Past the first cache, since other blocks have written the row's law. */
+template <class type> __device__ __forceinline__ void law_weigh(const verify_args &a, int64_t index) {
+    row_law *law = a.law + index;
+    __threadfence(); /* rare: as in walk_near */
+    if (!law->about) return; /* the same in all threads */
+    fast_scale<0> s;
+    fast_scale_make(law->by.scale, law->by.best, &s);
+    const uint64_t mass = mass_weigh<type>(row_make<type>(a, index), s, a.peak + index * a.groups * PIECES, a.mass + index * a.groups, a.groups);
+    if (threadIdx.x == 0) {
+        law->mass = a.head[index].mass = mass;
+        law->about = a.head[index].about = false;
+    }
+    __threadfence();
+    __syncthreads();
+}
+
 /* By all threads of the block that has completed its last row. `greedy`: its target rows are. */
+template <class type>
 __device__ __forceinline__ void request_close(const verify_args &a, int64_t request, int64_t first, int count, bool greedy,
                                               walk_stage *stage) {
     request_walk w;
@@ -408,16 +482,36 @@ __device__ __forceinline__ void request_close(const verify_args &a, int64_t requ
     w.count = count;
     walk_find(a, &w);
     if (threadIdx.x == 0) a.arrived[request] = a.first ? REQUEST_WALKED : 0;
-    if (!w.parent && count < WARP && a.method != (greedy ? RAFFLE_SYNTHETIC : RAFFLE_BLOCK)) {
-        if (threadIdx.x >= WARP) return;
-        return greedy ? walk_greedy(a, w) : walk_chain(a, w);
+    const bool few = !w.parent && count < WARP && a.method != (greedy ? RAFFLE_SYNTHETIC : RAFFLE_BLOCK);
+    if (few && greedy) {
+        if (threadIdx.x < WARP) walk_greedy(a, w);
+        return;
     }
-    __syncthreads(); /* the row that was in the stage's place is done with */
-    walk_near(a, &w, greedy, stage);
-    if (threadIdx.x >= WARP) return;
-    if (w.slot < 0 || w.slot >= a.target.slots) return emit_last(a, w, 0, RULE_NO_TOKEN, -1, RAFFLE_ROW_ARGUMENT);
-    if (a.method == RAFFLE_BLOCK && !w.law[0].greedy) walk_block(a, w);
-    else walk_one_by_one(a, w);
+    for (;;) {
+        int unsure = -1;
+        if (few) {
+            if (threadIdx.x < WARP) unsure = walk_chain(a, w);
+        } else {
+            __syncthreads(); /* the row that was in the stage's place is done with */
+            walk_near(a, &w, greedy, stage);
+            if (threadIdx.x >= WARP) {
+            } else if (w.slot < 0 || w.slot >= a.target.slots) emit_last(a, w, 0, RULE_NO_TOKEN, -1, RAFFLE_ROW_ARGUMENT);
+            else if (a.method == RAFFLE_BLOCK && !w.law[0].greedy) walk_block(a, w);
+            else unsure = walk_one_by_one(a, w);
+        }
+        if constexpr (type::ABOUT) {
+            if (!a.about) return;
+            __shared__ int weigh;
+            if (threadIdx.x == 0) weigh = unsure;
+            __syncthreads();
+            if (weigh < 0) return;
+            law_weigh<type>(a, w.row_first + weigh);
+            if (!a.draft_probs) law_weigh<type>(a, a.rows + w.first + weigh);
+            walk_tables(a, &w); /* not as they were staged */
+        } else {
+            return;
+        }
+    }
 }
 
 #endif

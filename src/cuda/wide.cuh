@@ -264,17 +264,18 @@ template <class type> __device__ __forceinline__ bool wide_cut(work<type> &k, co
     return low > -FLT_MAX; /* else the mass is the row's, which is not the sum of its tokens' tickets */
 }
 
-/* Weighs a row that was estimated. */
-template <class type> __device__ __forceinline__ void row_weigh(work<type> &k) {
-    row_visit<type>(k.row, 0, k.groups, [&](int g, float x[LANE_TOKENS]) {
+/* Weighs a row that was estimated. By all threads. */
+template <class type> __device__ __forceinline__ void row_weigh(const device_row &row, const records &to, int groups) {
+    row_visit<type>(row, 0, groups, [&](int g, float x[LANE_TOKENS]) {
         float most = MINUS_INF;
 #pragma unroll
         for (int j = 0; j < LANE_TOKENS; ++j) {
             x[j] = v_max(x[j], MINUS_INF);
             most = v_max(x[j], most);
         }
-        record_make<false, true>(k.to, g, x, most);
+        record_make<false, true>(to, g, x, most);
     });
+    __syncthreads();
 }
 
 /* A row that fast_filtered has given up: its maxima are in shared memory, and its mass if top-p is a share of it. Leaves q.token; false
@@ -285,7 +286,11 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     const rules &r = k.rules;
     fast_scale<type::LINEAR> s, filter;
     if (!fast_scale_make(k.by, best, &s) || !fast_scale_make(k.filter_by, best, &filter)) return false;
-    if (type::ABOUT && k.to.about) return row_weigh(k), false; /* not filtered, but not settled, either */
+    if (type::ABOUT && k.to.about) { /* not filtered, but not settled, either */
+        row_weigh<type>(k.row, k.to, k.groups);
+        if (threadIdx.x == 0) k.to.about = false;
+        return false;
+    }
     wide_choice c = {0.0f, 0, k.groups, 0};
     bool chosen = false;
     if constexpr (type::SUMS)

@@ -5,6 +5,7 @@
 #ifndef RAFFLE_MATH_ACCEPT_H
 #define RAFFLE_MATH_ACCEPT_H
 
+#include "settle.h"
 #include "share.h"
 #include "wide.h"
 
@@ -18,6 +19,12 @@ RAFFLE_FN wide wide_product(uint64_t a, uint64_t b) { return wide_multiply(wide_
 /* bits / 2^64 < (t / mass_p) / (s / mass_q). Below 2^-64 from the ratio in probability. */
 RAFFLE_FN int ratio_accepts(uint64_t bits, chances c) {
     return wide_less(wide_multiply_high(wide_product(c.s, c.mass_p), bits), wide_product(c.t, c.mass_q));
+}
+
+/* The same where the masses are estimates, of which the ratio is off by `off` at most; -1: that does not say. */
+RAFFLE_FN int ratio_settles(uint64_t bits, chances c, double off) {
+    if (!c.t) return 0;
+    return less_settles((double)bits * 0x1p-64 * (double)c.s * (double)c.mass_p, (double)c.t * (double)c.mass_q, off);
 }
 
 /* What of a token's chance in the target is left over by its chance in the draft: t * up - s * down, where positive.
@@ -38,6 +45,22 @@ RAFFLE_FN int odds_left(odds o, uint64_t t, uint64_t s) {
 /* The same of tokens that all have something left, t and s being their sums. */
 RAFFLE_FN wide odds_sum(odds o, uint64_t t, uint64_t s) {
     return wide_subtract(wide_multiply(o.up, t), wide_multiply(o.down, s));
+}
+
+/* A token is proposed so often in place of a rejected draft; then it is drawn from what is left over. */
+enum { PROPOSALS = 128 };
+
+/* Whether a token that was drawn from the target's row is kept: with the probability 1 - q / p, where positive, so that what is kept has
+ * the law of what is left over. bits / 2^64 < (t * mass_q - s * mass_p) / (t * mass_q). */
+RAFFLE_FN int proposal_kept(uint64_t bits, chances c) {
+    const wide have = wide_product(c.t, c.mass_q), taken = wide_product(c.s, c.mass_p);
+    return wide_less(taken, have) && wide_less(wide_multiply_high(have, bits), wide_subtract(have, taken));
+}
+
+/* As ratio_settles. */
+RAFFLE_FN int proposal_settles(uint64_t bits, chances c, double off) {
+    const double rest = bits ? (double)(0 - bits) * 0x1p-64 : 1.0;
+    return less_settles((double)c.s * (double)c.mass_p, rest * (double)c.t * (double)c.mass_q, off);
 }
 
 /* ---- block verification ------------------------------------------------------------------------------ */

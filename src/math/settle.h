@@ -20,4 +20,7 @@ RAFFLE_FN int draw_settles(double chance, double before, double through, double 
     return at - before >= border_margin(chance, before, sum, e) && through - at > border_margin(chance, through, sum, e);
 }
 
+/* Whether x < y, of which one may be off by `off` of itself. -1: that does not say. */
+RAFFLE_FN int less_settles(double x, double y, double off) { return x * (1.0 + off) < y ? 1 : x * (1.0 - off) > y ? 0 : -1; }
+
 #endif

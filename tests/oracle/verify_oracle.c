@@ -201,6 +201,35 @@ static int32_t recovered(const verify_case *g, int32_t n, uint64_t P, int block,
     abort();
 }
 
+/* ---- what is proposed ---- */
+
+/* The token that holds part `bits` / 2^64 of the tickets from token `first` to before `end`. */
+static int64_t holder(law target, int64_t first, int64_t end, uint64_t bits) {
+    uint64_t sum = 0;
+    for (int64_t i = first; i < end; ++i) sum += target.held[i];
+    big number = big_moved(big_product(big_of(bits), big_of(sum)), -2);
+    sum = 0;
+    for (int64_t i = first; i < end; ++i)
+        if (big_compare(number, big_of(sum += target.held[i])) < 0) return i;
+    abort();
+}
+
+/* The first of 128 tokens drawn from the target's law that is kept, or -1. */
+static int32_t proposed(const verify_case *g, law target, law draft) {
+    const int64_t vocab = g->target[0].vocab, stretch = 2048;
+    for (uint32_t j = 0; j < 128; ++j) {
+        uint64_t draw[2], keep[2];
+        oracle_random(g->target[0].seed, g->target[0].position, 4, 2 * j, draw);
+        oracle_random(g->target[0].seed, g->target[0].position, 4, 2 * j + 1, keep);
+        int64_t first = holder(target, 0, vocab, draw[0]) / stretch * stretch, end = first + stretch < vocab ? first + stretch : vocab;
+        int64_t token = holder(target, first, end, draw[1]);
+        big have = product3(1, target.held[token], draft.mass), taken = product3(1, draft.held[token], target.mass);
+        if (big_compare(taken, have) >= 0) continue;
+        if (big_compare(big_product(big_of(keep[0]), have), big_moved(big_difference(have, taken), 2)) < 0) return (int32_t)token;
+    }
+    return -1;
+}
+
 /* ---- one draft after the other ---- */
 
 /* The row behind a draft. */
@@ -265,7 +294,8 @@ static int32_t judge(const verify_case *g, int32_t node, int32_t n, const oracle
         }
     }
     if (accepted < 0 && draft.mass) {
-        int32_t found = recovered(g, n, 1ULL << 62, 0, target, draft);
+        int32_t found = sampled.whole_row && !g->recover_bits ? proposed(g, target, draft) : -1;
+        if (found < 0) found = recovered(g, n, 1ULL << 62, 0, target, draft);
         if (found >= 0) *token = found;
     }
     free(target.held);

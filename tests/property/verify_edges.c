@@ -371,6 +371,8 @@ TEST(the_seeds_own_bits) {
                 request *q = request_make(method, COUNT, V);
                 if (by_logits) q->c.draft = q->draft;
                 if (method == RAFFLE_SYNTHETIC) q->c.rate = 0.7f;
+                if (method == RAFFLE_REJECTION) /* of rows without a cut tokens are proposed, by bits that nobody can hand in */
+                    for (int i = 0; i <= COUNT; ++i) q->target[i].top_k = V - 1;
                 for (int i = 0; i <= COUNT; ++i) q->target[i].seed = seed, q->target[i].position = 11;
                 for (int i = 0; i < COUNT && method == RAFFLE_MATCH && (int)(seed % 5) > i; ++i) q->token[i] = plain_token(q, i, i);
                 const verify_answer wanted = ask_request(q);
