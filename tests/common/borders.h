@@ -52,27 +52,29 @@ static inline void borders_free(borders b) {
     free(b.stretch);
 }
 
-/* How far a draw is from the next border between stretches; *within: and its second number from that between two tokens. */
-static inline uint64_t borders_distance(const borders *b, uint64_t seed, uint64_t position, uint64_t *within) {
+/* How far a draw is from the next border between stretches; *within: and its second number from that between two tokens; *token: which it
+ * gives. By the first bits of a stream: 0 are plain draws', 4 those of a proposal. */
+static inline uint64_t borders_distance(const borders *b, uint32_t stream, uint64_t seed, uint64_t position, uint64_t *within, int64_t *token) {
     uint64_t bits[2];
     int64_t at;
-    oracle_random(seed, position, 0, 0, bits);
+    oracle_random(seed, position, stream, 0, bits);
     const uint64_t distance = border_distance(b->stretch, 0, b->stretches - 1, 0, border_share(bits[0], b->mass), &at);
     const int64_t first = BORDER_STRETCH * at, last = first + BORDER_STRETCH - 1 < b->vocab ? first + BORDER_STRETCH - 1 : b->vocab - 1;
     const uint64_t begin = at ? b->stretch[at - 1] : 0;
-    *within = border_distance(b->token, first, last, begin, begin + border_share(bits[1], b->stretch[at] - begin), &at);
+    *within = border_distance(b->token, first, last, begin, begin + border_share(bits[1], b->stretch[at] - begin), token);
     return distance;
 }
 
-/* The positions from `from` on, of `tried` many, whose draws are nearest to borders between stretches: position [count], the nearest
- * first. Returns how far the last of them is, as a part of the mass. */
-static inline double borders_find(const oracle_case *c, uint64_t from, uint64_t tried, uint64_t *position, int count) {
+/* The positions from `from` on, of `tried` many, whose draws are nearest to borders between stretches, or `tokens`: position [count], the
+ * nearest first. Returns how far the last of them is, as a part of the mass. */
+static inline double borders_find(const oracle_case *c, uint32_t stream, int tokens, uint64_t from, uint64_t tried, uint64_t *position, int count) {
     const borders b = borders_make(c);
     uint64_t *distance = malloc((size_t)count * sizeof *distance);
     int found = 0;
     for (uint64_t p = from; p < from + tried; ++p) {
         uint64_t within;
-        const uint64_t d = borders_distance(&b, c->seed, p, &within);
+        int64_t token;
+        const uint64_t between = borders_distance(&b, stream, c->seed, p, &within, &token), d = tokens ? within : between;
         if (found == count && d >= distance[count - 1]) continue;
         int at = found < count ? found++ : count - 1;
         for (; at > 0 && distance[at - 1] > d; --at) distance[at] = distance[at - 1], position[at] = position[at - 1];

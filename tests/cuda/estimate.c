@@ -41,7 +41,7 @@ static void near_borders(int dtype, int64_t vocab, int64_t rows, int layout, uns
         m->control->seed[i] = (uint64_t)i;
         m->control->position[i] = 0;
         const oracle_case c = match_case(m, i);
-        borders_find(&c, c.position, 200000, position[i], NEAREST);
+        borders_find(&c, 0, 0, c.position, 200000, position[i], NEAREST);
     }
     for (int n = 0; n < NEAREST && !match_hopeless(); ++n) {
         for (int64_t i = 0; i < rows; ++i) m->control->position[i] = position[i][n] - match_position_offset(m);

@@ -13,7 +13,7 @@ static void near_borders(const char *kind, int64_t vocab, int dtype, float tempe
     oracle_case c = ask_row(row, dtype, vocab);
     c.temperature = temperature;
     c.seed = seed;
-    const double farthest = borders_find(&c, 0, tried, position, COUNT);
+    const double farthest = borders_find(&c, 0, 0, 0, tried, position, COUNT);
     CHECK(farthest < 8e-7, "%s: the %d-th nearest of %d draws is %g of the mass away", kind, COUNT, (int)tried, farthest);
     for (int i = 0; i < COUNT; ++i) {
         c.position = position[i];

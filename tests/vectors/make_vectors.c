@@ -31,7 +31,8 @@ static uint64_t sharpest(const oracle_case *given) {
     const borders b = borders_make(given);
     uint64_t best = 0, least = UINT64_MAX;
     for (uint64_t position = 0; b.mass && position < 1 << 20; ++position) {
-        uint64_t within, distance = borders_distance(&b, given->seed, position, &within);
+        int64_t token;
+        uint64_t within, distance = borders_distance(&b, 0, given->seed, position, &within, &token);
         if (within < distance) distance = within;
         if (distance < least) least = distance, best = position;
     }
