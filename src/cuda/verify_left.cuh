@@ -426,9 +426,10 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     a->small = row_parts_make(0, groups, 1);
     a->ahead = 0;
     if (a->method != RAFFLE_BLOCK && rows > slots) {
-        const int64_t first = rows / slots * slots * 7 / 8, rest = rows - first, small = slots * 4 / 3 / rest, most_parts = groups / BLOCK_WARPS;
+        const int64_t first = rows / slots * slots * 7 / 8, rest = rows - first, most_parts = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
+        const int64_t parts = slots * 4 / 3 / rest;
         a->large = row_parts_make(first, groups, 1);
-        a->small = row_parts_make(rest, groups, small < 1 ? 1 : small < most_parts ? small : most_parts);
+        a->small = row_parts_make(rest, groups, parts < 1 ? 1 : parts < most_parts ? parts : most_parts);
         a->ahead = (uint32_t)(rest * a->small.parts / 2);
         return dim3((unsigned)(first + rest * a->small.parts));
     }

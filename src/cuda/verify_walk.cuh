@@ -504,9 +504,11 @@ __device__ __forceinline__ void request_close(const verify_args &a, int64_t requ
             __shared__ int weigh;
             if (threadIdx.x == 0) weigh = unsure;
             __syncthreads();
-            if (weigh < 0) return;
-            law_weigh<type>(a, w.row_first + weigh);
-            if (!a.draft_probs) law_weigh<type>(a, a.rows + w.first + weigh);
+            const int behind = weigh;
+            if (behind < 0) return;
+            __syncthreads(); /* all know it: the next walk may say another */
+            law_weigh<type>(a, w.row_first + behind);
+            if (!a.draft_probs) law_weigh<type>(a, a.rows + w.first + behind);
             walk_tables(a, &w); /* not as they were staged */
         } else {
             return;
