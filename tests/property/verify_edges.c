@@ -360,6 +360,26 @@ TEST(greedy_by_every_method) {
     }
 }
 
+/* ---- proposals ---- */
+
+/* The draft's row is the target's, but for the draft: what is left over is so little that no proposal is kept, and it is drawn from. */
+TEST(proposals_that_are_never_kept) {
+    int others = 0;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+        request *q = request_make(RAFFLE_REJECTION, 1, V);
+        memcpy(q->draft_rows[0], q->rows[0], sizeof q->rows[0]);
+        q->draft_rows[0][q->token[0]] += 0.001f * (float)(seed % 4); /* 0: nothing is left over, and the row's token is sampled */
+        q->c.draft = q->draft;
+        for (int i = 0; i < 2; ++i) q->target[i].seed = seed;
+        q->c.accept_bits = q->accept_bits;
+        q->accept_bits[0] = ONES;
+        verify_answer a = ask_request(q);
+        if (seed % 4 && !a.accepted) others += a.last != q->token[0];
+        free(q);
+    }
+    CHECK(others == 30, "%d of 30 rejected drafts have another token in their place", others);
+}
+
 /* ---- random bits that are handed in ---- */
 
 /* Those that the seed would give change nothing. */
@@ -638,6 +658,7 @@ int main(void) {
     RUN(infinities);
     RUN(smallest_vocabularies);
     RUN(greedy_by_every_method);
+    RUN(proposals_that_are_never_kept);
     RUN(the_seeds_own_bits);
     RUN(first_and_last_tickets);
     RUN(match_keeps_the_text);
