@@ -94,7 +94,7 @@ __device__ __forceinline__ int32_t run_holder(const run_weights &w, int g, uint6
     return g * GROUP + from * LANE_TOKENS + __shfl_sync(ALL_LANES, token, from);
 }
 
-/* Between which numbers the tickets of one token are: one apart where several weights make a ticket, since whose it is depends on the others of
+/* Between which numbers the tickets of one token are: two apart where several weights make a ticket, since whose it is depends on the others of
  * the group. `peak` is the group's maximum. */
 struct ticket_bounds {
     uint64_t least, most;
@@ -107,7 +107,10 @@ __device__ __forceinline__ ticket_bounds token_tickets(const left_row &row, floa
     if (some && (law.whole || cut_keeps(law.kept, x, id))) {
         const uint32_t weight = weigh_one(x, by.ref);
         t.least = t.most = group_tickets(&by, weight);
-        if (law.whole && by.right && weight) ++t.most;
+        if (law.whole && by.right && weight) {
+            ++t.most;
+            if (t.least) --t.least; /* the group's last tickets may be one too few */
+        }
     }
     return t;
 }
@@ -159,10 +162,10 @@ template <class type> static __device__ __noinline__ uint64_t stretch_weigh(cons
     const left_row &row = k.target;
     const int lane = threadIdx.x % WARP, first = stretch * STRETCH, whole = (int)(row.row.vocab / GROUP);
     const float peaks = __ldcg(row.peak + min(first + lane, k.groups - 1));
-    lane_raw<type> raw[STRETCH];
+    lane_raw<type> raw[STRETCH] = {};
     uint64_t own = 0;
 #pragma unroll
-    for (int i = 0; i < STRETCH; ++i) raw[i] = raw_load<type>(group_at<type>(row.row, min(first + i, max(whole - 1, 0))), true, lane);
+    for (int i = 0; i < STRETCH && whole > 0; ++i) raw[i] = raw_load<type>(group_at<type>(row.row, min(first + i, whole - 1)), true, lane);
 #pragma unroll 1
     for (int i = 0; i < STRETCH; ++i) {
         const float peak = __shfl_sync(ALL_LANES, peaks, i);
@@ -220,7 +223,7 @@ template <class draft> static __device__ __noinline__ int token_kept_exactly(con
  * and the number in it. `own`: lane i has the tickets of the i-th. Returns false if there are none. By one warp. */
 struct stretch_place {
     int g;
-    uint64_t before, all, number;
+    uint64_t before, all, number, held; /* held: by the group */
 };
 __device__ __forceinline__ bool stretch_find(int stretch, uint64_t own, uint64_t within, stretch_place *at) {
     const uint64_t through = warp_through(own);
@@ -232,6 +235,7 @@ __device__ __forceinline__ bool stretch_find(int stretch, uint64_t own, uint64_t
     at->g = stretch * STRETCH + holder;
     at->before = __shfl_sync(ALL_LANES, through - own, holder);
     at->number = left - at->before;
+    at->held = __shfl_sync(ALL_LANES, own, holder);
     return true;
 }
 
@@ -277,7 +281,8 @@ template <class type, class draft> static __device__ __noinline__ uint32_t propo
         if (!stretch_find(stretch, own, bits.within, &at)) return FOUND_NOTHING;
         const float peak = peak_at(k.target.peak, k.target.law, at.g);
         own_peak = k.tokens ? MINUS_INF : peak_at(k.own.peak, k.own.law, at.g);
-        const bool plain = row_plain(k.target.row) && row_plain(k.own.row) && group_whole(k.target.row, at.g);
+        const bool alike = !k.tokens || (int)type::BYTES == (int)draft::BYTES; /* if not, there is no row of the draft's type */
+        const bool plain = alike && row_plain(k.target.row) && row_plain(k.own.row) && group_whole(k.target.row, at.g);
         lane_raw<draft> raw_own;
         if (plain) { /* both rows at once: a load under a condition of its own would be waited for */
             const lane_raw<type> raw = run_raw<type>(k.target, at.g);
@@ -292,7 +297,8 @@ template <class type, class draft> static __device__ __noinline__ uint32_t propo
         t = run_tickets(w, k.target.law, token);
         own_x = plain ? run_token<draft>(raw_own, token % GROUP) : k.tokens ? MINUS_INF : token_read_inline<draft>(k.own.row, token);
         if (!about) break;
-        const estimate_error off = {ESTIMATE_ERROR.own, 64.0 / (double)at.all}; /* less than two tickets a group are cut away */
+        /* Less than two tickets a group are cut away; and the border lies in a group of which the whole is an estimate. */
+        const estimate_error off = {ESTIMATE_ERROR.own, (64.0 + ESTIMATE_ERROR.own * (double)at.held) / (double)at.all};
         const double start = (double)(at.before + t.first);
         if (draw_settles((double)bits.within * 0x1p-64, start, start + (double)t.count, (double)at.all, off)) break;
         if constexpr (type::ABOUT) own = stretch_weigh<type>(job, stretch);

@@ -143,7 +143,7 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
             made.whole = false;
         } else {
             made.mass = told.draw_tickets;
-            made.about = type::ABOUT && k->to.about;
+            made.about = type::ABOUT && k->to.about && weights_hold<type::LINEAR>(k->by, best); /* else it was weighed otherwise */
             if constexpr (type::ASKED) made.owed = !k->ask.draws && made.whole;
             made.by.scale = k->by;
             made.by.best = most;

@@ -201,9 +201,11 @@ __device__ __forceinline__ chances chances_of(const request_walk &w, int i, int 
     return c;
 }
 
-/* Whether a draft is accepted by the ratio of its chances, whose masses may be `about`. -1: that does not say. */
-__device__ __forceinline__ int draft_accepts(uint64_t bits, const chances &c, bool about) {
-    return about ? ratio_settles(bits, c, ESTIMATE_RATIO_ERROR) : ratio_accepts(bits, c);
+/* Whether a draft is accepted by the ratio of its chances, whose masses may be `about`. -1: that does not say, or exact ones are needed for
+ * what it leaves over of a row with a cut. */
+__device__ __forceinline__ int draft_accepts(uint64_t bits, const chances &c, bool about, bool whole) {
+    const int accepts = about ? ratio_settles(bits, c, ESTIMATE_RATIO_ERROR) : ratio_accepts(bits, c);
+    return about && !accepts && !whole ? -1 : accepts;
 }
 
 /* Whether the row of draft i says how it was drawn. */
@@ -283,7 +285,8 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
     if (!a.draft_data) {
         child = accepted_sibling(a, w, node, depth, law.mass);
     } else {
-        const int accepts = draft_accepts(accept_bits(a, w, node, depth), chances_of(w, child, node), law.about || w.draft_law[child].about);
+        const int accepts = draft_accepts(accept_bits(a, w, node, depth), chances_of(w, child, node), law.about || w.draft_law[child].about,
+                                          law.whole);
         end->unsure = accepts < 0;
         if (accepts <= 0) child = -1;
     }
@@ -398,7 +401,7 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
         end.flags |= RAFFLE_ROW_DRAFT;
     } else if (there) {
         const uint64_t bits = accept_bits(a, w, lane - 1, lane);
-        const int accepts = a.draft_data ? draft_accepts(bits, c, about) : sum_accepts(a, bits, law.mass, c.t, c.t);
+        const int accepts = a.draft_data ? draft_accepts(bits, c, about, law.whole) : sum_accepts(a, bits, law.mass, c.t, c.t);
         accepted = accepts > 0;
         end.recovered = !accepted;
         end.unsure = accepts < 0;

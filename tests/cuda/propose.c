@@ -19,6 +19,7 @@ typedef struct trial {
     float *probabilities; /* [requests, vocab] */
     int32_t *token;
     float *temperature;
+    int32_t *top_k; /* of target rows */
     uint64_t *seed, *position, *accept;
     raffle_plan *cpu, *gpu;
     void *cpu_space, *gpu_space;
@@ -62,6 +63,7 @@ static trial trial_make(int dtype, int64_t vocab, int by_logits) {
     t.probabilities = by_logits ? NULL : malloc(count * (size_t)vocab * sizeof *t.probabilities);
     t.token = malloc(count * sizeof *t.token);
     t.temperature = malloc(count * sizeof *t.temperature);
+    t.top_k = calloc(count, sizeof *t.top_k);
     t.seed = malloc(count * sizeof *t.seed);
     t.position = malloc(count * sizeof *t.position);
     t.accept = malloc(2 * count * sizeof *t.accept);
@@ -87,13 +89,13 @@ static void trial_free(trial *t) {
     raffle_plan_destroy(t->gpu);
     CUDA(cudaFree(t->gpu_space));
     free(t->target), free(t->draft), free(t->probabilities), free(t->token), free(t->temperature), free(t->seed), free(t->position);
-    free(t->accept), free(t->cpu_space);
+    free(t->accept), free(t->cpu_space), free(t->top_k);
 }
 
 /* Verifies with these pointers, which are of one side. */
-static void verify_with(const trial *t, raffle_plan *plan, void *space, void *const p[8], verdicts to) {
+static void verify_with(const trial *t, raffle_plan *plan, void *space, void *const p[9], verdicts to) {
     raffle_logits logits = raffle_logits_init(), draft_logits = raffle_logits_init();
-    raffle_params params = raffle_params_init();
+    raffle_params params = raffle_params_init(), draft_params;
     raffle_probabilities known = raffle_probabilities_init();
     raffle_drafts drafts = raffle_drafts_init();
     raffle_verified verified = raffle_verified_init();
@@ -104,6 +106,8 @@ static void verify_with(const trial *t, raffle_plan *plan, void *space, void *co
     params.temperature = p[3];
     params.seed = p[4];
     params.position = p[5];
+    draft_params = params;
+    params.top_k = p[8];
     drafts.method = RAFFLE_REJECTION;
     drafts.requests = t->requests;
     drafts.each = 1;
@@ -113,7 +117,7 @@ static void verify_with(const trial *t, raffle_plan *plan, void *space, void *co
         draft_logits.data = p[1];
         draft_logits.rows = t->requests;
         drafts.logits = &draft_logits;
-        drafts.params = &params;
+        drafts.params = &draft_params;
     } else {
         known.data = p[7];
         known.rows = t->requests;
@@ -127,7 +131,7 @@ static void verify_with(const trial *t, raffle_plan *plan, void *space, void *co
 }
 
 static void verify_cpu(const trial *t, verdicts to) {
-    void *const p[8] = {t->target, t->draft, t->token, t->temperature, t->seed, t->position, t->accept, t->probabilities};
+    void *const p[9] = {t->target, t->draft, t->token, t->temperature, t->seed, t->position, t->accept, t->probabilities, t->top_k};
     verify_with(t, t->cpu, t->cpu_space, p, to);
 }
 
@@ -147,9 +151,9 @@ static void verdicts_free(verdicts v) { free(v.token), free(v.accepted); }
 static void compare(const trial *t, const char *what) {
     const size_t count = (size_t)t->requests, row = (size_t)(t->vocab * element_bytes(t->dtype));
     verdicts wanted = verdicts_make(t), got = verdicts_make(t);
-    void *p[8] = {sent(t->target, 2 * count * row), sent(t->draft, count * row), sent(t->token, count * 4), sent(t->temperature, count * 4),
+    void *p[9] = {sent(t->target, 2 * count * row), sent(t->draft, count * row), sent(t->token, count * 4), sent(t->temperature, count * 4),
                   sent(t->seed, count * 8), sent(t->position, count * 8), sent(t->accept, count * 16),
-                  sent(t->probabilities, count * (size_t)t->vocab * 4)};
+                  sent(t->probabilities, count * (size_t)t->vocab * 4), sent(t->top_k, count * 4)};
     const verdicts device = {gpu_alloc(count * 8), gpu_alloc(count * 4)};
     verify_cpu(t, wanted);
     verify_with(t, t->gpu, t->gpu_space, p, device);
@@ -159,7 +163,7 @@ static void compare(const trial *t, const char *what) {
         CHECK(got.accepted[i] == wanted.accepted[i] && !memcmp(got.token + 2 * i, wanted.token + 2 * i, 8),
               "%s, dtype %d, %lld tokens, request %lld: %d drafts, then %d, not %d and %d", what, t->dtype, (long long)t->vocab, (long long)i,
               got.accepted[i], got.token[2 * i + got.accepted[i]], wanted.accepted[i], wanted.token[2 * i + wanted.accepted[i]]);
-    for (int i = 0; i < 8; ++i)
+    for (int i = 0; i < 9; ++i)
         if (p[i]) CUDA(cudaFree(p[i]));
     CUDA(cudaFree(device.token));
     CUDA(cudaFree(device.accepted));
@@ -273,6 +277,24 @@ static void never_kept(int dtype, int64_t vocab) {
     trial_free(&t);
 }
 
+/* Rows among the others that no estimate suits: of a temperature that is too low for the usual references, or with an infinite logit; and drafts
+ * without a filter beside target rows with one. */
+static void among_others(int dtype, int64_t vocab) {
+    trial t = trial_make(dtype, vocab, 1);
+    const uint16_t infinite = dtype == RAFFLE_BF16 ? 0x7f80 : 0x7c00;
+    for (int64_t i = 0; i < t.requests; ++i) {
+        if (i % 4 == 0) t.temperature[i] = 0.0007f;
+        if (i % 4 == 1) memcpy(target_row(&t, 2 * i) + 2 * (i % vocab), &infinite, 2);
+        if (i % 4 == 2) memcpy(t.draft + 2 * (i * vocab + (i + 5) % vocab), &infinite, 2);
+        if (i % 4 == 3) t.top_k[i] = 40;
+    }
+    for (int n = 0; n < 4; ++n) {
+        for (int64_t i = 0; i < t.requests; ++i) t.position[i] += (uint64_t)n;
+        compare(&t, "among others");
+    }
+    trial_free(&t);
+}
+
 static const int64_t vocabs[] = {4097 * 4 + 3, 32000, 128256};
 #define EACH_BATCH(call)                                                                                               \
     for (int i = 0; i < (gpu_quick() ? 1 : 3); ++i)                                                                    \
@@ -294,6 +316,10 @@ TEST(proposals_next_to_their_chance) {
     NEED_GPU();
     EACH_BATCH(next_to_chances(dtype, vocabs[i]));
 }
+TEST(rows_that_are_not_estimated) {
+    NEED_GPU();
+    EACH_BATCH(among_others(dtype, vocabs[i]));
+}
 TEST(proposals_never_kept) {
     NEED_GPU();
     EACH_BATCH(never_kept(dtype, vocabs[i]));
@@ -306,6 +332,7 @@ int main(void) {
     RUN(proposals_next_to_borders);
     RUN(proposals_next_to_tokens);
     RUN(proposals_next_to_their_chance);
+    RUN(rows_that_are_not_estimated);
     RUN(proposals_never_kept);
     return test_report("cuda_propose");
 }
