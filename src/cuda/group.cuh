@@ -577,7 +577,7 @@ __device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) { return split_j
  * integers: less than 1,056 of the row's 2^40 or more, once here and once exactly. */
 #define ESTIMATE_ERROR estimate_error{32 * 0x1p-24, 0x1p-28}
 /* The ratio of two rows' masses, both estimated, with what is rounded when it is compared. */
-#define ESTIMATE_RATIO_ERROR (2 * (32 * 0x1p-24 + 0x1p-28) + 0x1p-40)
+#define ESTIMATE_RATIO_ERROR (2 * (ESTIMATE_ERROR.own + ESTIMATE_ERROR.all) + 0x1p-40)
 
 template <class type> __device__ __forceinline__ split_sum raw_estimate(const lane_raw<type> &raw, scale s, float m) {
     const float e = one_fma(m, s.c, MAGIC) - MAGIC;

@@ -475,6 +475,13 @@ template <class type> __device__ __forceinline__ void law_weigh(const verify_arg
     __syncthreads();
 }
 
+/* Walks a request whose tables are near, whatever it is; gives what walk_one_by_one does. By one warp. */
+__device__ __forceinline__ int walk_any(const verify_args &a, const request_walk &w) {
+    if (w.slot < 0 || w.slot >= a.target.slots) return emit_last(a, w, 0, RULE_NO_TOKEN, -1, RAFFLE_ROW_ARGUMENT), -1;
+    if (a.method == RAFFLE_BLOCK && !w.law[0].greedy) return walk_block(a, w), -1;
+    return walk_one_by_one(a, w);
+}
+
 /* By all threads of the block that has completed its last row. `greedy`: its target rows are. */
 template <class type>
 __device__ __forceinline__ void request_close(const verify_args &a, int64_t request, int64_t first, int count, bool greedy,
@@ -497,10 +504,7 @@ __device__ __forceinline__ void request_close(const verify_args &a, int64_t requ
         } else {
             __syncthreads(); /* the row that was in the stage's place is done with */
             walk_near(a, &w, greedy, stage);
-            if (threadIdx.x >= WARP) {
-            } else if (w.slot < 0 || w.slot >= a.target.slots) emit_last(a, w, 0, RULE_NO_TOKEN, -1, RAFFLE_ROW_ARGUMENT);
-            else if (a.method == RAFFLE_BLOCK && !w.law[0].greedy) walk_block(a, w);
-            else unsure = walk_one_by_one(a, w);
+            if (threadIdx.x < WARP) unsure = walk_any(a, w);
         }
         if constexpr (type::ABOUT) {
             if (!a.about) return;
