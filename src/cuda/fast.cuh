@@ -818,6 +818,9 @@ template <int linear> __device__ __forceinline__ few_own few_rank(quick &q, uint
     return c;
 }
 
+/* The tickets of candidates by id (q.sorted_id), those that do not stay having none. */
+__device__ __forceinline__ uint64_t *few_by_id(quick &q) { return q.tickets + FEW; }
+
 /* What fast_many does, for at most FEW candidates: their places are counted, and then every warp does the rest for
  * itself, four of them a lane. Three barriers instead of a dozen. False as there. */
 template <class type>
@@ -870,7 +873,7 @@ __device__ __forceinline__ bool fast_few(work<type> &k, uint32_t count, const fa
     for (int i = 0; i < OWN; ++i)
         if (order[i] >= low && first + i < most) amount += held[i], least = ~order[i];
     amount = warp_add_wide(amount);
-    uint64_t *const by_id = q.tickets + FEW; /* those of candidates that stay */
+    uint64_t *const by_id = few_by_id(q);
     if (own.order && k.two_scales) own.tickets = candidate_tickets(q, fast_scale_draw(k, s.best), float_of_order(own.order), own.id);
     if (own.order) by_id[own.place] = own.order >= low && own.rank < most ? own.tickets : 0;
     if constexpr (type::TOLD)
@@ -962,7 +965,7 @@ template <class type> __device__ __forceinline__ void fast_answer(work<type> &k,
     if (threadIdx.x || !(k.told.threshold > -FLT_MAX)) return;
     k.ask.done = true;
     if (asked < 0) return;
-    const float x = token_read_inline<type>(k.row, asked);
+    const float x = k.ask.logit;
     *k.ask.tickets = cut_keeps(cut_of(&k.told), x, asked) ? candidate_tickets(k.q, s, x, asked) : 0;
 }
 
@@ -980,7 +983,12 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         q.rest = 0;
     }
     uint32_t least;
+    float asked = MINUS_INF;
+    if constexpr (type::ASKED) /* on its way beside the records */
+        asked = token_read_inline<type>(k.row, max(k.ask.token, 0));
     const float best = *row_best = fast_fetch(k, true, r.row_mass || shown, &least);
+    if constexpr (type::ASKED)
+        if (threadIdx.x == 0) k.ask.logit = asked;
     fast_scale<type::LINEAR> s;
     if (k.two_scales && !fast_scale_make(k.by, best, &s)) return false;
     if (!fast_scale_make(k.filter_by, best, &s)) return false;
@@ -1035,7 +1043,10 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
             k.listed = true;
             q.bound = bound;
         }
-    if constexpr (type::ASKED) fast_answer(k, fast_scale_draw(k, best));
+    if constexpr (type::ASKED) {
+        if (threadIdx.x == 0) k.ask.listed = count <= FEW ? (uint8_t)count : 0;
+        fast_answer(k, fast_scale_draw(k, best));
+    }
     return true;
 }
 

@@ -102,6 +102,8 @@ struct row_ask {
     int32_t token; /* below 0: none */
     bool draws;    /* what the row itself gives is wanted, too */
     bool done;     /* whoever finished the row has answered */
+    uint8_t listed; /* fast_few's candidates, which are still there; 0: others, or none */
+    float logit;   /* the token's, of a row with filters */
     uint64_t *tickets;
 };
 /* And of a type that is TOLD. */

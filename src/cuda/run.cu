@@ -59,13 +59,13 @@ extern "C" int raffle_cuda_available(char *why, size_t bytes) {
 /* Workspace: | what write.cu needs | mass [rows, groups] u64 | peak [rows, groups * PIECES] f32 |
  *   of plans with RAFFLE_PLAN_REPORT: shown_mass, shown_peak: the same | told [rows] of raffle_verify |
  *   of plans with RAFFLE_PLAN_EXTRA: mask [rows, groups * GROUP_WORDS] | patch [rows, groups * PATCH_WORDS] | overlay [rows, groups * GROUP] |
- *   sums [sections, SUM_BINS] u64 | heads [sections] i32 | state [rows] | law, tickets_t, tickets_s, head, left, arrived [rows], queue of raffle_verify | */
+ *   sums [sections, SUM_BINS] u64 | heads [sections] i32 | state [rows] | law, tickets_t, tickets_s, head, left, arrived, kept [rows], queue of raffle_verify | */
 static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, void *memory, sample_args *a, verify_args *v) {
     const size_t align = RAFFLE_WORKSPACE_ALIGN, rows = (size_t)desc->rows_max;
     const size_t groups = (size_t)(desc->vocab + GROUP - 1) / GROUP;
     const size_t shown = desc->flags & RAFFLE_PLAN_REPORT ? rows * groups : 0;
     const size_t edited = desc->flags & RAFFLE_PLAN_EXTRA ? rows * groups * GROUP : 0;
-    enum { BLOCKS = 18 };
+    enum { BLOCKS = 19 };
     const size_t bytes[BLOCKS] = {rows * groups * sizeof *a->mass,
                                   rows * groups * PIECES * sizeof *a->peak,
                                   shown * sizeof *a->shown_mass,
@@ -83,6 +83,7 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, voi
                                   rows * sizeof *v->head,
                                   rows * sizeof *v->left,
                                   rows * sizeof *v->arrived,
+                                  rows * sizeof *v->kept,
                                   sizeof *v->queue};
     void *block[BLOCKS];
     size_t used = write_workspace(desc);
@@ -107,7 +108,8 @@ static size_t workspace_carve(const raffle_plan_desc *desc, size_t sections, voi
     v->head = (law_head *)block[14];
     v->left = (left_item *)block[15];
     v->arrived = (uint64_t *)block[16];
-    v->queue = (left_queue *)block[17];
+    v->kept = (kept_list *)block[17];
+    v->queue = (left_queue *)block[18];
     return used;
 }
 

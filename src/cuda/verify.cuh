@@ -17,12 +17,20 @@ struct law_head {
     bool valid, greedy, empty, whole, pieces;
     bool about; /* the mass is an estimate, as are those of groups */
     bool owed;  /* the token was not drawn: mostly a draft takes its place */
+    uint8_t listed; /* tokens in the row's kept_list; 0: it has none */
 };
 /* and how tickets of its tokens are counted, of rows that are drawn from. */
 struct row_law : law_head {
     weighing by;
     cut kept;
 };
+
+/* The tokens of a row with few candidates (fast_few), by id: what they hold of it. Those that the filters have cut hold nothing. */
+struct alignas(16) kept_list {
+    uint64_t tickets[FEW];
+    int32_t id[FEW];
+};
+static_assert(FEW <= UINT8_MAX, "law_head::listed");
 
 /* A position at which a token may be recovered: what the second kernel has to read. Those of a request are side by side. */
 struct left_item {
@@ -104,6 +112,7 @@ struct verify_args {
     uint64_t *arrived;   /* [requests] groups of rows that have left their law, then REQUEST_WALKED if there are offsets; 0 between calls */
     law_head *head;      /* [rows] */
     row_law *law;        /* [rows] but greedy ones of the target */
+    kept_list *kept;     /* [rows] of those that are listed */
     left_queue *queue;
     left_item *left;     /* [draft rows] */
     uint64_t *tickets_t; /* [draft rows] of each draft in its target row, */
@@ -243,6 +252,33 @@ template <class type> __device__ __forceinline__ device_row row_judged(const ver
     if (p.extra) row_edits(a, index, p.extra[p.slot ? p.slot[request] : request], &r);
 #endif
     return r;
+}
+
+/* ---- a request on its way --------------------------------------------------------------------------------- */
+
+/* The same in all threads that have to do with it. */
+struct request_walk {
+    int64_t request, slot, first, row_first;
+    uint64_t seed, position; /* if the slot is one */
+    int count;
+    const int32_t *token, *parent;
+    const law_head *law, *draft_law; /* [count + 1] of the rows, law[node + 1] being that behind draft `node`; [count] of drafts */
+    const uint64_t *tickets_t, *tickets_s; /* [count] of drafts, in their target rows and in their own */
+};
+
+/* What other blocks of this kernel have written, past the first cache. */
+__device__ __forceinline__ law_head head_fetch(const law_head *from) {
+    static_assert(sizeof(law_head) == 24, "three words");
+    law_head h;
+    const uint64_t word[3] = {__ldcg((const uint64_t *)from), __ldcg((const uint64_t *)from + 1), __ldcg((const uint64_t *)from + 2)};
+    memcpy(&h, word, sizeof h);
+    return h;
+}
+
+/* The random bits by which a token is recovered behind `depth` drafts. */
+__device__ __forceinline__ philox_pair recover_bits(const verify_args &a, const request_walk &w, int depth) {
+    if (a.recover_bits) return {a.recover_bits[2 * w.request], a.recover_bits[2 * w.request + 1]};
+    return philox_step(w.seed, w.position, STREAM_RECOVER, (uint32_t)depth);
 }
 
 /* ---- tickets ---------------------------------------------------------------------------------------------- */

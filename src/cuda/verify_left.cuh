@@ -185,9 +185,7 @@ template <class type, class draft> __device__ __forceinline__ void job_find(cons
         if (tokens) k->own.near = k->own.sure = false;
         else weigh_find(&k->own, a.groups);
     } else if (threadIdx.x == 3 * WARP) {
-        philox_pair bits = philox_step(k->w.seed, k->w.position, STREAM_RECOVER, (uint32_t)k->item.depth);
-        if (a.recover_bits) bits.low = a.recover_bits[2 * k->w.request], bits.high = a.recover_bits[2 * k->w.request + 1];
-        k->bits = bits;
+        k->bits = recover_bits(a, k->w, k->item.depth);
     }
     __syncthreads();
 }
@@ -366,10 +364,25 @@ __device__ __forceinline__ void left_range(const verify_args &a, uint32_t listed
     *end = min(stop, *at + part);
 }
 
+/* Whether the parameters alone say that nothing has to be done here. They are no result of the first kernel, whose blocks have waited for what
+ * came before it when these start: so most of these need not wait for it. By all threads. */
+__device__ __forceinline__ bool all_greedy(const verify_args &a) {
+    bool other = a.first != nullptr; /* offsets are checked here */
+#pragma unroll 1
+    for (int64_t r = threadIdx.x; r < a.requests && !other; r += BLOCK_THREADS) {
+        row_params p;
+        other = !params_of(a.target, r, a.vocab, &p) || !rules_make(&p).greedy;
+    }
+    return !__syncthreads_or(other);
+}
+
 template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kernel(const __grid_constant__ verify_args a) {
     __shared__ left_job k;
+    const bool idle = all_greedy(a);
+    if (idle && blockIdx.x) return; /* the first block waits for all: who comes next relies on it */
     previous_wait();
+    if (idle) return;
     /* 0 also if all are done with already, and then this block has no part in them. */
     const uint32_t listed = __ldcg(&a.queue->listed), proposing = __ldcg(&a.queue->proposing);
     requests_check(a);
@@ -457,13 +470,14 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
  * wants to know more; a block of it reads at most `most` groups. */
 template <class target, class own, class type, class draft>
 static cudaError_t verify_start(verify_args *a, int32_t most, const device_facts &gpu, cudaStream_t stream) {
-    void *parameters[] = {a};
     const dim3 grid = rows_grid(a, most, gpu.processors);
     const bool recovers = a->method == RAFFLE_REJECTION || a->method == RAFFLE_BLOCK;
-    cudaError_t code = cudaLaunchKernel(verify_rows_kernel<target, own>, grid, dim3(BLOCK_THREADS), parameters, 0, stream);
+    cudaError_t code = kernel_start(verify_rows_kernel<target, own>, grid, dim3(BLOCK_THREADS), 0, *a, gpu, stream);
     if (code != cudaSuccess || (!recovers && !a->first)) return code; /* nothing can be recovered, and offsets cannot be wrong */
-    /* As many blocks as the GPU holds at once, where a token may have to be recovered; and a thread for every request. */
-    const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS, blocks = recovers ? gpu.processors * LEFTS_PER_SM : 1;
+    /* A block a multiprocessor, where a token may have to be recovered, or two where most rows are read again; and a thread for every
+     * request. */
+    const int64_t least = (a->requests + BLOCK_THREADS - 1) / BLOCK_THREADS;
+    const int64_t blocks = !recovers ? 1 : gpu.processors * (a->method == RAFFLE_BLOCK ? LEFTS_PER_SM : 1);
     const dim3 left_grid((unsigned)(blocks > least ? blocks : least));
     return kernel_start(verify_left_kernel<type, draft>, left_grid, dim3(BLOCK_THREADS), 0, *a, gpu, stream);
 }

@@ -48,6 +48,7 @@ __device__ __forceinline__ void ask_make(const verify_args &a, int64_t index, co
     ask->token = RULE_NO_TOKEN;
     ask->draws = !draft;
     ask->done = false;
+    ask->listed = 0;
     if (!valid || !at.here || (!draft && (a.parent || i >= at.first + at.count))) return;
     const int32_t token = a.token[i];
     ask->token = token < a.vocab ? token : (int32_t)RULE_NO_TOKEN;
@@ -144,7 +145,10 @@ template <class type> static __device__ __noinline__ void law_make(work<type> *k
         } else {
             made.mass = told.draw_tickets;
             made.about = type::ABOUT && k->to.about && weights_hold<type::LINEAR>(k->by, best); /* else it was weighed otherwise */
-            if constexpr (type::ASKED) made.owed = !k->ask.draws && made.whole;
+            if constexpr (type::ASKED) {
+                made.owed = !k->ask.draws && made.whole;
+                made.listed = k->ask.listed;
+            }
             made.by.scale = k->by;
             made.by.best = most;
             if (!made.empty) made.by.row = ref_any(k->by, most);
@@ -254,7 +258,10 @@ __device__ __forceinline__ closing part_judge(const verify_args &a, work<type> &
     law_make(&k, &law);
     law_leave_all(a, index, law);
     bool asks = true;
-    if constexpr (type::ASKED) asks = !k.ask.done || (a.parent && index < a.rows);
+    if constexpr (type::ASKED) {
+        kept_leave(a.kept + index, &k.q, k.ask.listed);
+        asks = !k.ask.done || (a.parent && index < a.rows);
+    }
     if (asks) drafts_behind(a, index, [&](int32_t token, uint64_t *to) { draft_tickets<type>(a, index, &k, law, token, to); });
     __syncthreads();
     if (threadIdx.x == 0) closes = request_arrive(a, k.home, a.groups, 0);
@@ -279,6 +286,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kern
     __shared__ row_law law;
     __shared__ bool last;
     __shared__ closing closes;
+    previous_wait();
     next_start();
 #if CUT_MORE
     const int64_t index = part_make(a).row;

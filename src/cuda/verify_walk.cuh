@@ -1,20 +1,10 @@
 /* verify_walk.cuh - the walk of a request, by one warp: of the block that has completed its last row, in the first kernel of
- * raffle_verify. It decides by the laws and tickets that rows have left. Where a token must be recovered it leaves an item for the
- * second kernel (verify_left.cuh). */
+ * raffle_verify. It decides by the laws and tickets that rows have left. Where a token must be recovered, and the lists of short rows do
+ * not tell it (verify_kept.cuh), it leaves an item for the second kernel (verify_left.cuh). */
 #ifndef RAFFLE_CUDA_VERIFY_WALK_CUH
 #define RAFFLE_CUDA_VERIFY_WALK_CUH
 
-#include "verify.cuh"
-
-/* A request on its way; the same in all threads that have to do with it. */
-struct request_walk {
-    int64_t request, slot, first, row_first;
-    uint64_t seed, position; /* if the slot is one */
-    int count;
-    const int32_t *token, *parent;
-    const law_head *law, *draft_law; /* [count + 1] of the rows, law[node + 1] being that behind draft `node`; [count] of drafts */
-    const uint64_t *tickets_t, *tickets_s; /* [count] of drafts, in their target rows and in their own */
-};
+#include "verify_kept.cuh"
 
 /* Finds the tables of a request of which request, first and count are known; */
 __device__ __forceinline__ void walk_tables(const verify_args &a, request_walk *w) {
@@ -43,6 +33,7 @@ struct walk_stage {
     law_head law[STAGED + 1], draft_law[STAGED];
     uint64_t tickets_t[STAGED], tickets_s[STAGED];
     int32_t token[STAGED], parent[STAGED];
+    kept_job kept;
 };
 
 /* What any law says of its row: its largest logit is `best`, and it gave `token`. */
@@ -260,6 +251,7 @@ struct walk_end {
     int32_t token; /* the row's own; not if it is `recovered` */
     uint32_t flags;
     bool recovered, whole, owed; /* whole: out of a row without a cut; owed: where it is the row's own, too */
+    bool listed; /* `recovered` by lists */
     bool unsure; /* estimates do not say whether the draft behind is accepted */
 };
 
@@ -291,13 +283,21 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
         if (accepts <= 0) child = -1;
     }
     end->recovered = child < 0;
+    end->listed = child < 0 && law.listed && (!w.draft_law || w.draft_law[node + 1].greedy || w.draft_law[node + 1].listed);
     return child;
 }
 
-/* The request ends behind `end.count` drafts, which are emitted; a token that must be recovered is left to the second kernel. By one
- * warp. */
-__device__ __forceinline__ void walk_finish(const verify_args &a, const request_walk &w, const walk_end &end) {
+/* The request ends behind `end.count` drafts, which are emitted; a token that must be recovered is left to the second kernel, if the lists
+ * of its rows do not tell it. By one warp. */
+__device__ __forceinline__ void walk_finish(const verify_args &a, const request_walk &w, const walk_end &end, kept_job *job) {
     if (!end.recovered && !end.owed) return emit_last(a, w, end.count, end.token, end.node + 1, end.flags);
+#if !CUT_MORE
+    if (end.listed) {
+        kept_note(a, w, end.node, end.count, end.flags, job);
+        const int32_t token = kept_recover(job);
+        return emit_last(a, job->w, job->depth, token, job->node + 1, job->flags);
+    }
+#endif
     const bool proposes = !end.recovered || (end.whole && !a.recover_bits);
     left_item *to = proposes ? item_take(a) : items_take(a, 1), item = item_make(w, end.node, end.count);
     item.plain = !end.recovered;
@@ -307,12 +307,12 @@ __device__ __forceinline__ void walk_finish(const verify_args &a, const request_
 
 /* One draft after the other: trees, and long chains. Gives the number of drafts behind which masses are needed that are no estimates,
  * with nothing emitted; or -1. */
-__device__ __forceinline__ int walk_one_by_one(const verify_args &a, const request_walk &w) {
-    walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false, false, false, false};
+__device__ __forceinline__ int walk_one_by_one(const verify_args &a, const request_walk &w, kept_job *job) {
+    walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false, false, false, false, false};
     for (int child; (child = walk_step(a, w, end.node, end.count, &end)) >= 0; ++end.count) end.node = child;
     if (end.unsure) return end.node + 1;
     emit_drafts(a, w, end.node, end.count);
-    walk_finish(a, w, end);
+    walk_finish(a, w, end, job);
     return -1;
 }
 
@@ -358,17 +358,9 @@ __device__ __forceinline__ void walk_block(const verify_args &a, const request_w
 
 /* ---- short chains ------------------------------------------------------------------------------------------------- */
 
-/* What other blocks of this kernel have written, past the first cache. */
-__device__ __forceinline__ law_head head_fetch(const law_head *from) {
-    static_assert(sizeof(law_head) == 24, "three words");
-    law_head h;
-    const uint64_t word[3] = {__ldcg((const uint64_t *)from), __ldcg((const uint64_t *)from + 1), __ldcg((const uint64_t *)from + 2)};
-    memcpy(&h, word, sizeof h);
-    return h;
-}
-
-/* Draft `lane` of a chain in both rows. Returns false if its own row does not say how it was drawn. */
-__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c, bool *about) {
+/* Draft `lane` of a chain in both rows; *listed: whether the target's row has a list, then whether both have what it takes. Returns false if
+ * its own row does not say how it was drawn. */
+__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c, bool *about, bool *listed) {
     c->t = __ldcg(w.tickets_t + lane);
     c->s = c->mass_q = 1;
     if (!w.draft_law) return true;
@@ -376,21 +368,22 @@ __device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, ch
     c->s = __ldcg(w.tickets_s + lane);
     c->mass_q = own.mass;
     *about |= own.about;
+    *listed &= own.greedy || own.listed;
     return own.valid && !own.empty;
 }
 
 /* The whole walk of a chain of less than 32 drafts, a lane each, since none is judged by another: what walk_one_by_one does, in a few
  * instructions without a barrier. They run once on a multiprocessor, and waiting for them is most of the time. By one warp. */
-__device__ __forceinline__ int walk_chain(const verify_args &a, const request_walk &w) {
+__device__ __forceinline__ int walk_chain(const verify_args &a, const request_walk &w, kept_job *job) {
     const int lane = threadIdx.x % WARP;
     const bool own = lane <= w.count, drawn = a.method == RAFFLE_REJECTION;
     const int32_t draft = lane < w.count ? w.token[lane] : (int32_t)RULE_NO_TOKEN;
     const law_head law = own ? head_fetch(w.law + lane) : head_wrong();
     chances c = {0, law.mass, 1, 1};
-    bool about = law.about;
-    const bool judged = !drawn || lane >= w.count || lane_chances(w, lane, &c, &about);
+    bool about = law.about, listed = law.listed;
+    const bool judged = !drawn || lane >= w.count || lane_chances(w, lane, &c, &about, &listed);
     const bool there = law.valid && !law.empty && draft >= 0 && draft < a.vocab;
-    walk_end end = {lane - 1, lane, law.token, law.flags, false, law.whole, law.owed, false};
+    walk_end end = {lane - 1, lane, law.token, law.flags, false, law.whole, law.owed, false, false};
     bool accepted = false;
     if (draft < RULE_NO_TOKEN || draft >= a.vocab) end.flags |= RAFFLE_ROW_ARGUMENT;
     if (there && a.method == RAFFLE_SYNTHETIC) {
@@ -404,6 +397,7 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
         const int accepts = a.draft_data ? draft_accepts(bits, c, about, law.whole) : sum_accepts(a, bits, law.mass, c.t, c.t);
         accepted = accepts > 0;
         end.recovered = !accepted;
+        end.listed = !accepted && listed;
         end.unsure = accepts < 0;
     }
     end.count = __ffs(__ballot_sync(ALL_LANES, own && !accepted)) - 1; /* behind the last draft it ends at the latest */
@@ -415,11 +409,12 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
     end.node = end.count - 1;
     end.token = __shfl_sync(ALL_LANES, end.token, end.count);
     end.flags = __shfl_sync(ALL_LANES, end.flags, end.count);
-    const int ends = __shfl_sync(ALL_LANES, (int)end.recovered | (int)end.whole << 1 | (int)end.owed << 2, end.count);
+    const int ends = __shfl_sync(ALL_LANES, (int)end.recovered | (int)end.whole << 1 | (int)end.owed << 2 | (int)end.listed << 3, end.count);
     end.recovered = ends & 1;
     end.whole = ends >> 1 & 1;
-    end.owed = ends >> 2;
-    walk_finish(a, w, end);
+    end.owed = ends >> 2 & 1;
+    end.listed = ends >> 3;
+    walk_finish(a, w, end, job);
     return -1;
 }
 
@@ -476,10 +471,10 @@ template <class type> __device__ __forceinline__ void law_weigh(const verify_arg
 }
 
 /* Walks a request whose tables are near, whatever it is; gives what walk_one_by_one does. By one warp. */
-__device__ __forceinline__ int walk_any(const verify_args &a, const request_walk &w) {
+__device__ __forceinline__ int walk_any(const verify_args &a, const request_walk &w, kept_job *job) {
     if (w.slot < 0 || w.slot >= a.target.slots) return emit_last(a, w, 0, RULE_NO_TOKEN, -1, RAFFLE_ROW_ARGUMENT), -1;
     if (a.method == RAFFLE_BLOCK && !w.law[0].greedy) return walk_block(a, w), -1;
-    return walk_one_by_one(a, w);
+    return walk_one_by_one(a, w, job);
 }
 
 /* By all threads of the block that has completed its last row. `greedy`: its target rows are. */
@@ -499,12 +494,12 @@ __device__ __forceinline__ void request_close(const verify_args &a, int64_t requ
     }
     for (;;) {
         int unsure = -1;
+        __syncthreads(); /* the row that was in the stage's place is done with */
         if (few) {
-            if (threadIdx.x < WARP) unsure = walk_chain(a, w);
+            if (threadIdx.x < WARP) unsure = walk_chain(a, w, &stage->kept);
         } else {
-            __syncthreads(); /* the row that was in the stage's place is done with */
             walk_near(a, &w, greedy, stage);
-            if (threadIdx.x < WARP) unsure = walk_any(a, w);
+            if (threadIdx.x < WARP) unsure = walk_any(a, w, &stage->kept);
         }
         if constexpr (type::ABOUT) {
             if (!a.about) return;

@@ -63,8 +63,19 @@ static inline void draft_batch_ask(draft_batch *b, int64_t request) {
 
 /* ---- batches at random ---- */
 
+/* Filters that leave few tokens. */
+static inline void draft_pick_few(batch *b, int64_t requests, test_random *r) {
+    for (int64_t i = 0; i < requests; ++i) {
+        b->temperature[i] = 0.5f + (float)random_unit(r);
+        b->top_k[i] = random_below(r, 4) ? (int32_t)(2 + random_below(r, 100)) : 0;
+        b->top_p[i] = (float)(0.5 + 0.6 * random_unit(r));
+        b->min_p[i] = (float)(0.02 * (double)random_below(r, 3));
+    }
+}
+
 static inline void draft_pick_params(batch *b, int64_t requests, test_random *r) {
-    int plain = random_below(r, 3) == 0; /* else few drafts would be accepted */
+    const int64_t kind = random_below(r, 4); /* of any, few drafts would be accepted */
+    const int plain = kind == 0;
     for (int64_t i = 0; i < requests; ++i) {
         b->temperature[i] = plain ? 0.8f : pick_temperature(r);
         b->top_k[i] = plain ? 0 : pick_top_k(r, b->vocab);
@@ -73,6 +84,7 @@ static inline void draft_pick_params(batch *b, int64_t requests, test_random *r)
         b->seed[i] = random_bits(r);
         b->position[i] = random_bits(r) >> random_below(r, 64);
     }
+    if (kind == 1) draft_pick_few(b, requests, r);
     b->flags = plain ? 0 : pick_flags(r) | pick_later_flags(r);
 }
 
@@ -164,6 +176,17 @@ static inline void draft_pick_extras(draft_batch *b, test_random *r, uint32_t wi
     }
 }
 
+/* Drafts, and what is wanted of them. */
+static inline void draft_pick_drafts(draft_batch *b, test_random *r) {
+    for (int64_t request = 0; request < b->requests; ++request)
+        for (int64_t i = b->first[request]; i < b->first[request + 1]; ++i) {
+            int64_t before = i - b->first[request];
+            b->parent[i] = (int32_t)(random_below(r, 3) ? before - 1 : random_below(r, before + 1) - 1);
+            b->token[i] = draft_pick_token(b, request, i, r);
+        }
+    for (int64_t i = 0; i < b->requests; ++i) draft_batch_ask(b, i);
+}
+
 /* `wish`: features of raffle_extra; 0: none, not even a history. */
 static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int32_t method, int64_t vocab_max, uint32_t wish) {
     draft_batch *b = calloc(1, sizeof *b);
@@ -215,14 +238,20 @@ static inline draft_batch *draft_batch_make(test_random *r, draft_kind kind, int
     }
     for (int64_t i = 0; i < 2 * REQUESTS_MAX; ++i)
         b->recover_bits[i] = random_below(r, 4) ? random_bits(r) : 0 - (uint64_t)random_below(r, 2);
-    for (int64_t request = 0; request < b->requests; ++request)
-        for (int64_t i = b->first[request]; i < b->first[request + 1]; ++i) {
-            int64_t before = i - b->first[request];
-            b->parent[i] = (int32_t)(random_below(r, 3) ? before - 1 : random_below(r, before + 1) - 1);
-            b->token[i] = draft_pick_token(b, request, i, r);
-        }
-    for (int64_t i = 0; i < b->requests; ++i) draft_batch_ask(b, i);
+    draft_pick_drafts(b, r);
     return b;
+}
+
+/* Makes of it one whose rows keep few tokens, but for some draft rows. */
+static inline void draft_batch_cut(draft_batch *b, test_random *r) {
+    draft_pick_few(&b->target, b->requests, r);
+    draft_pick_few(&b->draft, b->requests, r);
+    for (int64_t i = 0; i < b->requests; ++i) {
+        const int64_t choice = random_below(r, 8);
+        if (choice == 0) b->draft.temperature[i] = 0; /* greedy */
+        if (choice == 1) b->draft.top_k[i] = 0, b->draft.top_p[i] = 1, b->draft.min_p[i] = 0;
+    }
+    draft_pick_drafts(b, r);
 }
 
 static inline void draft_batch_free(draft_batch *b) {

@@ -206,6 +206,21 @@ static void check_kind(draft_kind kind, int32_t method, int64_t batches, int64_t
     }
 }
 
+/* Tokens in place of rejected drafts out of lists of what filters have left (verify_kept.cuh). */
+static void check_few(draft_kind kind, int64_t batches, int64_t vocab_max, uint64_t seed) {
+    test_random r = {seed};
+    int64_t rejected = 0, requests = 0;
+    for (int64_t i = 0; i < test_amount(batches); ++i) {
+        draft_batch *b = draft_batch_make(&r, kind, RAFFLE_REJECTION, vocab_max, 0);
+        draft_batch_cut(b, &r);
+        check_batch(b);
+        for (int64_t n = 0; n < b->requests; ++n) rejected += b->wanted[n].accepted < b->first[n + 1] - b->first[n];
+        requests += b->requests;
+        draft_batch_free(b);
+    }
+    CHECK(rejected > requests / 4, "%lld of %lld requests have a rejected draft", (long long)rejected, (long long)requests);
+}
+
 /* ---- reports: the CPU's, bit for bit, which tests/property/verify.c compares with the oracle's ---- */
 
 enum { TOP = 5, GIVEN = 3, LIST = 30, WORDS_MAX = 640 };
@@ -397,6 +412,9 @@ TEST(block_of_probabilities) { NEED_GPU(); check_kind(DRAFT_PROBABILITIES, RAFFL
 TEST(block_of_tokens) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_BLOCK, 60, 900, 6); }
 TEST(sample_and_match) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_MATCH, 120, 1200, 7); }
 TEST(synthetic) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_SYNTHETIC, 50, 600, 8); }
+TEST(few_of_logits) { NEED_GPU(); check_few(DRAFT_LOGITS, 200, 1200, 11); check_few(DRAFT_LOGITS, 40, 20000, 12); }
+TEST(few_of_tokens) { NEED_GPU(); check_few(DRAFT_TOKENS, 80, 1200, 13); }
+TEST(few_of_trees) { NEED_GPU(); check_few(DRAFT_TREE, 80, 1200, 14); }
 TEST(tree_rejection_and_thresholds) { NEED_GPU(); check_kind(DRAFT_TREE, RAFFLE_REJECTION, 150, 1200, 9); }
 TEST(tree_match) { NEED_GPU(); check_kind(DRAFT_TREE, RAFFLE_MATCH, 120, 1200, 10); }
 TEST(large_vocabularies) {
@@ -1129,6 +1147,9 @@ int main(void) {
     RUN(block_of_tokens);
     RUN(sample_and_match);
     RUN(synthetic);
+    RUN(few_of_logits);
+    RUN(few_of_tokens);
+    RUN(few_of_trees);
     RUN(tree_rejection_and_thresholds);
     RUN(tree_match);
     RUN(large_vocabularies);

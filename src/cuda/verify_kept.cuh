@@ -1,0 +1,124 @@
+/* verify_kept.cuh - the token in place of a rejected draft, where the filters have left few tokens of its rows: those that have finished them
+ * have left these in a list, so what the draft leaves over is known without reading a row again, and whoever walks the request knows the
+ * token at once. */
+#ifndef RAFFLE_CUDA_VERIFY_KEPT_CUH
+#define RAFFLE_CUDA_VERIFY_KEPT_CUH
+
+#include "verify.cuh"
+
+/* Leaves the `count` candidates of a row that fast_few has finished. By all threads. */
+__device__ __forceinline__ void kept_leave(kept_list *to, quick *q, int count) {
+    const int own = threadIdx.x;
+    if (own >= count) return;
+    __stcg(to->tickets + own, few_by_id(*q)[own]);
+    __stcg(to->id + own, q->sorted_id[own]);
+}
+
+/* Brings a list near, by 16 bytes. Behind its `count` entries there is nothing, of no token. By one warp. */
+__device__ __forceinline__ void kept_bring(kept_list *near, const kept_list *from, int count) {
+    static_assert(FEW == 4 * WARP, "four entries a lane");
+    const int lane = threadIdx.x % WARP;
+    const ulonglong2 two = __ldcg((const ulonglong2 *)from->tickets + 2 * lane), others = __ldcg((const ulonglong2 *)from->tickets + 2 * lane + 1);
+    const int4 id = __ldcg((const int4 *)from->id + lane);
+    ((ulonglong2 *)near->tickets)[2 * lane] = two;
+    ((ulonglong2 *)near->tickets)[2 * lane + 1] = others;
+    ((int4 *)near->id)[lane] = id;
+    __syncwarp();
+    for (int i = count + lane; i < FEW; i += WARP) near->tickets[i] = 0, near->id[i] = INT32_MAX;
+}
+
+/* What a list holds of a token: by halves. */
+__device__ __forceinline__ uint64_t kept_find(const kept_list &list, int32_t id) {
+    int at = 0;
+#pragma unroll 1
+    for (int step = FEW / 2; step; step /= 2)
+        if (list.id[at + step - 1] < id) at += step;
+    return list.id[at] == id ? list.tickets[at] : 0;
+}
+
+/* A position whose draft is rejected, of which both rows have lists. In shared memory, so that nothing of it need be kept in registers while
+ * its token is looked for. */
+struct kept_job {
+    request_walk w;
+    int32_t node, depth;             /* the draft before the position, and drafts on the way to it */
+    uint32_t flags;
+    const law_head *law, *own_law;   /* of the target's row, and of the draft's: the same if there is none */
+    const kept_list *list, *own_list;
+    bool drafts;                     /* there are draft rows */
+    philox_pair bits;
+    kept_list t, s;                  /* the lists, near */
+    uint64_t left[FEW];              /* what the draft takes of tokens that have something left */
+};
+
+/* Whether a token leaves nothing because it is a draft that was tried, of which nothing else is known. */
+__device__ __forceinline__ bool kept_tried(const kept_job &k, int32_t id) {
+    bool tried = false;
+#pragma unroll 1
+    for (int i = k.w.parent ? 0 : k.node + 1; i < k.w.count && (k.w.parent || i == k.node + 1); ++i)
+        tried |= follows(k.w.parent, i, k.node) && k.w.token[i] == id;
+    return tried;
+}
+
+/* The token at a position: drawn from what the rejected draft leaves over of the tokens in the lists of both rows, as recover (verify_left.cuh)
+ * draws it. Nothing is unrolled: this runs once, and then waits for its instructions. By one warp. */
+static __device__ __noinline__ int32_t kept_recover(kept_job *job) {
+    __builtin_assume(__isShared(job));
+    enum { OWN = FEW / WARP };
+    kept_job &k = *job;
+    const int first = (int)(threadIdx.x % WARP) * OWN, end = first + OWN;
+    const law_head law = head_fetch(k.law), other = head_fetch(k.own_law);
+    const bool lists = k.drafts && !other.greedy;
+    kept_bring(&k.t, k.list, law.listed);
+    kept_bring(&k.s, k.own_list, other.listed);
+    __syncwarp();
+    const odds by = odds_make(law.mass, k.drafts ? other.mass : 1);
+    uint64_t own_t = 0, own_s = 0;
+#pragma unroll 1
+    for (int i = first; i < end; ++i) { /* what is left of each token takes the place of what it had */
+        const int32_t id = k.t.id[i];
+        uint64_t t = k.t.tickets[i], s = 0;
+        if (lists) s = kept_find(k.s, id);
+        else if (k.drafts ? id == other.token : kept_tried(k, id)) t = 0;
+        if (!odds_left(by, t, s)) t = s = 0;
+        own_t += t;
+        own_s += s;
+        k.t.tickets[i] = t;
+        k.left[i] = s;
+    }
+    const uint64_t through_t = warp_through(own_t), through_s = warp_through(own_s);
+    const wide total = odds_sum(by, __shfl_sync(ALL_LANES, through_t, WARP - 1), __shfl_sync(ALL_LANES, through_s, WARP - 1));
+    if (wide_is_zero(total)) return law.token; /* nothing is left over: the row's own */
+    const wide number = wide_share(total, k.bits.high, k.bits.low), before = odds_sum(by, through_t - own_t, through_s - own_s);
+    int32_t holder = RULE_NO_TOKEN;
+    if (!wide_less(number, before)) {
+        wide rest = wide_subtract(number, before);
+#pragma unroll 1
+        for (int i = first; i < end && holder < 0; ++i) {
+            const wide held = odds_sum(by, k.t.tickets[i], k.left[i]);
+            if (wide_less(rest, held)) holder = k.t.id[i];
+            else rest = wide_subtract(rest, held);
+        }
+    }
+    const uint32_t holds = __ballot_sync(ALL_LANES, holder >= 0);
+    return __shfl_sync(ALL_LANES, holder, holds ? __ffs(holds) - 1 : 0); /* the first: later ones have it behind them */
+}
+
+/* Notes the position behind draft `node`, which is `depth` deep. By one warp. */
+__device__ __forceinline__ void kept_note(const verify_args &a, const request_walk &w, int node, int depth, uint32_t flags, kept_job *job) {
+    const int64_t row = w.row_first + node + 1, own = a.draft_data ? a.rows + w.first + node + 1 : row;
+    if (threadIdx.x % WARP == 0) {
+        job->w = w;
+        job->node = node;
+        job->depth = depth;
+        job->flags = flags;
+        job->law = a.head + row;
+        job->own_law = a.head + own;
+        job->list = a.kept + row;
+        job->own_list = a.kept + own;
+        job->drafts = a.draft_data != nullptr;
+        job->bits = recover_bits(a, w, depth);
+    }
+    __syncwarp();
+}
+
+#endif
