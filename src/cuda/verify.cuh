@@ -1,7 +1,8 @@
 /* verify.cuh - raffle_verify on the GPU, by one or two kernels. The first (verify_rows.cuh) samples every row and leaves its law and
  * the tickets of the drafts that follow it; whoever completes the last row of a request walks it (verify_walk.cuh), by these
- * numbers alone. The second (verify_left.cuh) has to do only where a token is recovered: all its blocks share the rows that
- * must be read again for that. Here is what both know: arguments, requests, tickets. */
+ * numbers alone. The second (verify_left.cuh) has to do only where a token is recovered that these, and lists of rows with few tokens
+ * (verify_kept.cuh), do not tell: all its blocks share the rows that must be read again for that. Here is what both know: arguments,
+ * requests, tickets. */
 #ifndef RAFFLE_CUDA_VERIFY_CUH
 #define RAFFLE_CUDA_VERIFY_CUH
 

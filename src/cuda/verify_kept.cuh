@@ -1,6 +1,6 @@
-/* verify_kept.cuh - the token in place of a rejected draft, where the filters have left few tokens of its rows: those that have finished them
- * have left these in a list, so what the draft leaves over is known without reading a row again, and whoever walks the request knows the
- * token at once. */
+/* verify_kept.cuh - the token in place of a rejected draft, where the filters have left few tokens of its rows: those
+ * that have finished them have left these in a list, so what the draft leaves over is known without reading a row
+ * again, and whoever walks the request knows the token at once. */
 #ifndef RAFFLE_CUDA_VERIFY_KEPT_CUH
 #define RAFFLE_CUDA_VERIFY_KEPT_CUH
 
@@ -14,20 +14,44 @@ __device__ __forceinline__ void kept_leave(kept_list *to, quick *q, int count) {
     __stcg(to->id + own, q->sorted_id[own]);
 }
 
-/* Brings a list near, by 16 bytes. Behind its `count` entries there is nothing, of no token. By one warp. */
-__device__ __forceinline__ void kept_bring(kept_list *near, const kept_list *from, int count) {
+/* A lane's part of a list. */
+struct kept_part {
+    ulonglong2 tickets[2];
+    int4 id;
+};
+__device__ __forceinline__ kept_part kept_fetch(const kept_list *from) {
     static_assert(FEW == 4 * WARP, "four entries a lane");
     const int lane = threadIdx.x % WARP;
-    const ulonglong2 two = __ldcg((const ulonglong2 *)from->tickets + 2 * lane), others = __ldcg((const ulonglong2 *)from->tickets + 2 * lane + 1);
-    const int4 id = __ldcg((const int4 *)from->id + lane);
-    ((ulonglong2 *)near->tickets)[2 * lane] = two;
-    ((ulonglong2 *)near->tickets)[2 * lane + 1] = others;
-    ((int4 *)near->id)[lane] = id;
-    __syncwarp();
-    for (int i = count + lane; i < FEW; i += WARP) near->tickets[i] = 0, near->id[i] = INT32_MAX;
+    const ulonglong2 *const tickets = (const ulonglong2 *)from->tickets + 2 * lane;
+    return {{__ldcg(tickets), __ldcg(tickets + 1)}, __ldcg((const int4 *)from->id + lane)};
 }
 
-/* What a list holds of a token: by halves. */
+/* Brings those of a list's `count` entries near that hold something, and gives their number; behind them there is
+ * nothing, of no token. By one warp. */
+__device__ __forceinline__ int kept_bring(kept_list *near, const kept_part &part, int count) {
+    const int lane = threadIdx.x % WARP;
+    const uint64_t tickets[4] = {part.tickets[0].x, part.tickets[0].y, part.tickets[1].x, part.tickets[1].y};
+    const int32_t id[4] = {part.id.x, part.id.y, part.id.z, part.id.w};
+    uint32_t own = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        own += 4 * lane + j < count && tickets[j];
+        near->tickets[j * WARP + lane] = 0;
+        near->id[j * WARP + lane] = INT32_MAX;
+    }
+    const uint32_t through = (uint32_t)warp_through(own);
+    uint32_t at = through - own;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        if (!(4 * lane + j < count && tickets[j])) continue;
+        near->tickets[at] = tickets[j];
+        near->id[at++] = id[j];
+    }
+    return (int)__shfl_sync(ALL_LANES, through, WARP - 1);
+}
+
+/* What a list that is near holds of a token: by halves. */
 __device__ __forceinline__ uint64_t kept_find(const kept_list &list, int32_t id) {
     int at = 0;
 #pragma unroll 1
@@ -36,18 +60,18 @@ __device__ __forceinline__ uint64_t kept_find(const kept_list &list, int32_t id)
     return list.id[at] == id ? list.tickets[at] : 0;
 }
 
-/* A position whose draft is rejected, of which both rows have lists. In shared memory, so that nothing of it need be kept in registers while
- * its token is looked for. */
+/* A position whose draft is rejected, of which both rows have lists. In shared memory, so that nothing of it need be
+ * kept in registers while its token is looked for. */
 struct kept_job {
     request_walk w;
-    int32_t node, depth;             /* the draft before the position, and drafts on the way to it */
+    int32_t node, depth; /* the draft before the position, and drafts on the way to it */
     uint32_t flags;
-    const law_head *law, *own_law;   /* of the target's row, and of the draft's: the same if there is none */
+    const law_head *law, *own_law; /* of the target's row, and of the draft's: the same if there is none */
     const kept_list *list, *own_list;
-    bool drafts;                     /* there are draft rows */
+    bool drafts; /* there are draft rows */
     philox_pair bits;
-    kept_list t, s;                  /* the lists, near */
-    uint64_t left[FEW];              /* what the draft takes of tokens that have something left */
+    kept_list t, s;     /* the lists, near */
+    uint64_t left[FEW]; /* what the draft takes of tokens that have something left */
 };
 
 /* Whether a token leaves nothing because it is a draft that was tried, of which nothing else is known. */
@@ -59,52 +83,57 @@ __device__ __forceinline__ bool kept_tried(const kept_job &k, int32_t id) {
     return tried;
 }
 
-/* The token at a position: drawn from what the rejected draft leaves over of the tokens in the lists of both rows, as recover (verify_left.cuh)
- * draws it. Nothing is unrolled: this runs once, and then waits for its instructions. By one warp. */
+/* The token at a position: drawn from what the rejected draft leaves over of the tokens in the lists of both rows, as
+ * recover (verify_left.cuh) draws it. Little is unrolled: this runs once, and then waits for its instructions. By one
+ * warp. */
 static __device__ __noinline__ int32_t kept_recover(kept_job *job) {
     __builtin_assume(__isShared(job));
-    enum { OWN = FEW / WARP };
     kept_job &k = *job;
-    const int first = (int)(threadIdx.x % WARP) * OWN, end = first + OWN;
     const law_head law = head_fetch(k.law), other = head_fetch(k.own_law);
+    const kept_part part = kept_fetch(k.list), own_part = kept_fetch(k.own_list);
     const bool lists = k.drafts && !other.greedy;
-    kept_bring(&k.t, k.list, law.listed);
-    kept_bring(&k.s, k.own_list, other.listed);
+    const int count = kept_bring(&k.t, part, law.listed), lane = threadIdx.x % WARP;
+    if (lists) kept_bring(&k.s, own_part, other.listed);
     __syncwarp();
     const odds by = odds_make(law.mass, k.drafts ? other.mass : 1);
-    uint64_t own_t = 0, own_s = 0;
+    uint64_t all_t = 0, all_s = 0;
 #pragma unroll 1
-    for (int i = first; i < end; ++i) { /* what is left of each token takes the place of what it had */
+    for (int i = lane; i < count; i += WARP) { /* what is left of each token takes the place of what it had */
         const int32_t id = k.t.id[i];
         uint64_t t = k.t.tickets[i], s = 0;
-        if (lists) s = kept_find(k.s, id);
-        else if (k.drafts ? id == other.token : kept_tried(k, id)) t = 0;
+        if (lists)
+            s = kept_find(k.s, id);
+        else if (k.drafts ? id == other.token : kept_tried(k, id))
+            t = 0;
         if (!odds_left(by, t, s)) t = s = 0;
-        own_t += t;
-        own_s += s;
+        all_t += t;
+        all_s += s;
         k.t.tickets[i] = t;
         k.left[i] = s;
     }
-    const uint64_t through_t = warp_through(own_t), through_s = warp_through(own_s);
-    const wide total = odds_sum(by, __shfl_sync(ALL_LANES, through_t, WARP - 1), __shfl_sync(ALL_LANES, through_s, WARP - 1));
+    __syncwarp();
+    all_t = warp_add_wide(all_t);
+    all_s = warp_add_wide(all_s);
+    const wide total = odds_sum(by, all_t, all_s);
     if (wide_is_zero(total)) return law.token; /* nothing is left over: the row's own */
-    const wide number = wide_share(total, k.bits.high, k.bits.low), before = odds_sum(by, through_t - own_t, through_s - own_s);
-    int32_t holder = RULE_NO_TOKEN;
-    if (!wide_less(number, before)) {
-        wide rest = wide_subtract(number, before);
+    const wide number = wide_share(total, k.bits.high, k.bits.low);
+    uint64_t before_t = 0, before_s = 0;
 #pragma unroll 1
-        for (int i = first; i < end && holder < 0; ++i) {
-            const wide held = odds_sum(by, k.t.tickets[i], k.left[i]);
-            if (wide_less(rest, held)) holder = k.t.id[i];
-            else rest = wide_subtract(rest, held);
-        }
+    for (int first = 0; first < count; first += WARP) {
+        const int i = first + lane;
+        const uint64_t t = i < count ? k.t.tickets[i] : 0, s = i < count ? k.left[i] : 0;
+        const uint64_t through_t = before_t + warp_through(t), through_s = before_s + warp_through(s);
+        const uint32_t within = __ballot_sync(ALL_LANES, wide_less(number, odds_sum(by, through_t, through_s)));
+        if (within) return k.t.id[first + __ffs(within) - 1]; /* the first that reaches beyond it */
+        before_t = __shfl_sync(ALL_LANES, through_t, WARP - 1);
+        before_s = __shfl_sync(ALL_LANES, through_s, WARP - 1);
     }
-    const uint32_t holds = __ballot_sync(ALL_LANES, holder >= 0);
-    return __shfl_sync(ALL_LANES, holder, holds ? __ffs(holds) - 1 : 0); /* the first: later ones have it behind them */
+    return RULE_NO_TOKEN; /* never: it is less than the total */
 }
 
 /* Notes the position behind draft `node`, which is `depth` deep. By one warp. */
-__device__ __forceinline__ void kept_note(const verify_args &a, const request_walk &w, int node, int depth, uint32_t flags, kept_job *job) {
+__device__ __forceinline__ void kept_note(const verify_args &a, const request_walk &w, int node, int depth,
+                                          uint32_t flags, kept_job *job) {
     const int64_t row = w.row_first + node + 1, own = a.draft_data ? a.rows + w.first + node + 1 : row;
     if (threadIdx.x % WARP == 0) {
         job->w = w;

@@ -364,8 +364,8 @@ __device__ __forceinline__ void left_range(const verify_args &a, uint32_t listed
     *end = min(stop, *at + part);
 }
 
-/* Whether the parameters alone say that nothing has to be done here. They are no result of the first kernel, whose blocks have waited for what
- * came before it when these start: so most of these need not wait for it. By all threads. */
+/* Whether the parameters alone say that nothing has to be done here. They are no result of the first kernel, whose blocks have waited for
+ * what came before it when these start: so most of these need not wait for it. By all threads. */
 __device__ __forceinline__ bool all_greedy(const verify_args &a) {
     bool other = a.first != nullptr; /* offsets are checked here */
 #pragma unroll 1
@@ -439,7 +439,7 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     a->small = row_parts_make(0, groups, 1);
     a->ahead = 0;
     if (a->method != RAFFLE_BLOCK && rows > slots) {
-        const int64_t first = rows / slots * slots * 7 / 8, rest = rows - first, most_parts = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
+        const int64_t first = rows / slots * slots * 13 / 16, rest = rows - first, most_parts = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
         const int64_t parts = slots * 4 / 3 / rest;
         a->large = row_parts_make(first, groups, 1);
         a->small = row_parts_make(rest, groups, parts < 1 ? 1 : parts < most_parts ? parts : most_parts);

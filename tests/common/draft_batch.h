@@ -248,8 +248,8 @@ static inline void draft_batch_cut(draft_batch *b, test_random *r) {
     draft_pick_few(&b->draft, b->requests, r);
     for (int64_t i = 0; i < b->requests; ++i) {
         const int64_t choice = random_below(r, 8);
-        if (choice == 0) b->draft.temperature[i] = 0; /* greedy */
-        if (choice == 1) b->draft.top_k[i] = 0, b->draft.top_p[i] = 1, b->draft.min_p[i] = 0;
+        if (choice < 2) b->draft.temperature[i] = 0; /* greedy */
+        if (choice == 2) b->draft.top_k[i] = 0, b->draft.top_p[i] = 1, b->draft.min_p[i] = 0;
     }
     draft_pick_drafts(b, r);
 }
