@@ -14,20 +14,23 @@ struct way {
     float temperature, top_p;
     int top_k;
     int draft;             /* what is known of the drafts beside their tokens, of the below */
+    bool plain;            /* drafts are drawn without filters */
     float noise;           /* draft rows: target rows and this much of a uniform number */
     double factor, offset; /* target: factor x floor + offset us; 0: none */
 };
 enum { TOKENS, LOGITS, PROBS }; /* PROBS: f32, the softmax of the logits */
 static const way ways[] = {
-    {"greedy", RAFFLE_REJECTION, 0.0f, 1.0f, 0, TOKENS, 0.0f, 1.15, 3},
-    {"greedy, rejected", RAFFLE_REJECTION, 0.0f, 1.0f, 0, TOKENS, 20.0f, 1.15, 3},
-    {"rejection, draft logits", RAFFLE_REJECTION, 0.8f, 1.0f, 0, LOGITS, 1.0f, 1.6, 8},
-    {"rejection, rejected", RAFFLE_REJECTION, 0.8f, 1.0f, 0, LOGITS, 20.0f, 1.6, 8},
-    {"draft probabilities", RAFFLE_REJECTION, 0.8f, 1.0f, 0, PROBS, 1.0f, 1.6, 8},
-    {"top-k 50 top-p 0.9", RAFFLE_REJECTION, 0.8f, 0.9f, 50, LOGITS, 1.0f, 1.6, 8},
-    {"tokens alone", RAFFLE_REJECTION, 0.8f, 1.0f, 0, TOKENS, 1.0f, 0, 0},
-    {"match", RAFFLE_MATCH, 0.8f, 1.0f, 0, TOKENS, 1.0f, 0, 0},
-    {"block, draft logits", RAFFLE_BLOCK, 0.8f, 1.0f, 0, LOGITS, 1.0f, 0, 0},
+    {"greedy", RAFFLE_REJECTION, 0.0f, 1.0f, 0, TOKENS, false, 0.0f, 1.15, 3},
+    {"greedy, rejected", RAFFLE_REJECTION, 0.0f, 1.0f, 0, TOKENS, false, 20.0f, 1.15, 3},
+    {"rejection, draft logits", RAFFLE_REJECTION, 0.8f, 1.0f, 0, LOGITS, false, 1.0f, 1.6, 8},
+    {"rejection, rejected", RAFFLE_REJECTION, 0.8f, 1.0f, 0, LOGITS, false, 20.0f, 1.6, 8},
+    {"draft probabilities", RAFFLE_REJECTION, 0.8f, 1.0f, 0, PROBS, false, 1.0f, 1.6, 8},
+    {"top-k 50 top-p 0.9", RAFFLE_REJECTION, 0.8f, 0.9f, 50, LOGITS, false, 1.0f, 1.6, 8},
+    {"top-k 50 top-p 0.9, target", RAFFLE_REJECTION, 0.8f, 0.9f, 50, LOGITS, true, 1.0f, 1.6, 8},
+    {"the same, probabilities", RAFFLE_REJECTION, 0.8f, 0.9f, 50, PROBS, true, 1.0f, 1.6, 8},
+    {"tokens alone", RAFFLE_REJECTION, 0.8f, 1.0f, 0, TOKENS, false, 1.0f, 0, 0},
+    {"match", RAFFLE_MATCH, 0.8f, 1.0f, 0, TOKENS, false, 1.0f, 0, 0},
+    {"block, draft logits", RAFFLE_BLOCK, 0.8f, 1.0f, 0, LOGITS, false, 1.0f, 0, 0},
 };
 
 /* Draft row i of every input: the target row it stands for, and noise. */
@@ -57,7 +60,9 @@ static double measure(const way &w, const char *target, char *draft, char *probs
     params.top_k = top_k;
     params.seed = seeds;
     params.position = positions;
-    drawn = params;
+    raffle_params of_drafts = params;
+    if (w.plain) of_drafts.top_k = NULL, of_drafts.top_p = NULL;
+    drawn = of_drafts;
     drawn.slots = REQUESTS;
     drawn.slot = slots;
     drawn.draft_step = 1;
@@ -85,7 +90,7 @@ static double measure(const way &w, const char *target, char *draft, char *probs
         raffle_probabilities known = raffle_probabilities_init();
         known.data = (const float *)probs + (size_t)(i % INPUTS) * DRAFT_ROWS * VOCAB;
         known.rows = DRAFT_ROWS;
-        if (w.draft == LOGITS) d.logits = &draft_rows[i % INPUTS], d.params = &params;
+        if (w.draft == LOGITS) d.logits = &draft_rows[i % INPUTS], d.params = &of_drafts;
         if (w.draft == PROBS) d.probabilities = &known;
         v.token = out;
         v.accepted = count;

@@ -56,6 +56,12 @@ __device__ __forceinline__ void ask_make(const verify_args &a, int64_t index, co
     if (ask->token >= 0 && a.method == RAFFLE_REJECTION && !a.recover_bits) ask->draws = false;
 }
 
+/* Whether filters cut a request's target rows: what its rejected drafts leave over is summed up then, which takes exact masses. */
+__device__ __forceinline__ bool target_cut(const verify_args &a, int64_t request) {
+    row_params p;
+    return params_of(a.target, request, a.vocab, &p) && records_make<type_f32>(p).pieces;
+}
+
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
 template <class type> __device__ __forceinline__ void job_read(const verify_args &a, int64_t index, device_row row, work<type> *k) {
     const bool draft = index >= a.rows;
@@ -93,7 +99,7 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
 #endif
     to.peak = a.peak + index * a.groups * PIECES;
     to.mass = a.mass + index * a.groups;
-    if constexpr (type::ABOUT) to.about = a.about && to.weights && !to.pieces && row_plain(row);
+    if constexpr (type::ABOUT) to.about = a.about && to.weights && !to.pieces && row_plain(row) && !(draft && target_cut(a, r));
     if constexpr (type::REQUESTED) {
         if (threadIdx.x == 0) k->also = k->apart = false;
         if (a.has_report && !draft)
