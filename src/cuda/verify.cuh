@@ -47,6 +47,7 @@ struct left_item {
     uint64_t done;             /* groups that are summed up, of all items of the request: in the first of them; of proposals, blocks */
     uint32_t found;            /* of proposals: the first that says something, as found_key has it */
     bool plain;                /* the row's own token is drawn, which is owed */
+    bool listed;               /* nothing is proposed: the target's row has a list, the draft's has none */
 };
 
 enum : uint32_t { FOUND_NOTHING = ~0u };

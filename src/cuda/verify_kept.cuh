@@ -60,51 +60,29 @@ __device__ __forceinline__ uint64_t kept_find(const kept_list &list, int32_t id)
     return list.id[at] == id ? list.tickets[at] : 0;
 }
 
-/* A position whose draft is rejected, of which both rows have lists. In shared memory, so that nothing of it need be
- * kept in registers while its token is looked for. */
-struct kept_job {
-    request_walk w;
-    int32_t node, depth; /* the draft before the position, and drafts on the way to it */
-    uint32_t flags;
-    const law_head *law, *own_law; /* of the target's row, and of the draft's: the same if there is none */
-    const kept_list *list, *own_list;
-    bool drafts; /* there are draft rows */
-    philox_pair bits;
-    kept_list t, s;     /* the lists, near */
-    uint64_t left[FEW]; /* what the draft takes of tokens that have something left */
+/* The tokens of a cut target row by id, and what a rejected draft may leave over of them. In shared memory. */
+struct kept_rest {
+    kept_list t;        /* what they hold; then what those hold that have something left */
+    uint64_t left[FEW]; /* and what the draft takes of it */
+    int32_t count;
 };
 
-/* Whether a token leaves nothing because it is a draft that was tried, of which nothing else is known. */
-__device__ __forceinline__ bool kept_tried(const kept_job &k, int32_t id) {
-    bool tried = false;
-#pragma unroll 1
-    for (int i = k.w.parent ? 0 : k.node + 1; i < k.w.count && (k.w.parent || i == k.node + 1); ++i)
-        tried |= follows(k.w.parent, i, k.node) && k.w.token[i] == id;
-    return tried;
+/* Brings a target row's list near. By one warp. */
+__device__ __forceinline__ void kept_bring(kept_rest *to, const kept_part &part, int count) {
+    const int held = kept_bring(&to->t, part, count);
+    if (threadIdx.x % WARP == 0) to->count = held;
 }
 
-/* The token at a position: drawn from what the rejected draft leaves over of the tokens in the lists of both rows, as
- * recover (verify_left.cuh) draws it. Little is unrolled: this runs once, and then waits for its instructions. By one
- * warp. */
-static __device__ __noinline__ int32_t kept_recover(kept_job *job) {
-    __builtin_assume(__isShared(job));
-    kept_job &k = *job;
-    const law_head law = head_fetch(k.law), other = head_fetch(k.own_law);
-    const kept_part part = kept_fetch(k.list), own_part = kept_fetch(k.own_list);
-    const bool lists = k.drafts && !other.greedy;
-    const int count = kept_bring(&k.t, part, law.listed), lane = threadIdx.x % WARP;
-    if (lists) kept_bring(&k.s, own_part, other.listed);
-    __syncwarp();
-    const odds by = odds_make(law.mass, k.drafts ? other.mass : 1);
+/* The token in place of the draft: drawn from what is left over, as recover (verify_left.cuh) draws it; `own` is the row's, where nothing is.
+ * s_of(i): what the draft's row has of the i-th token; known(id): whether nothing is left of it. Little is unrolled: this runs once, and then
+ * waits for its instructions. By one warp. */
+template <class tickets, class tokens>
+__device__ __forceinline__ int32_t kept_draw(kept_rest &k, const odds &by, const philox_pair &bits, int32_t own, tickets s_of, tokens known) {
+    const int lane = threadIdx.x % WARP, count = k.count;
     uint64_t all_t = 0, all_s = 0;
 #pragma unroll 1
-    for (int i = lane; i < count; i += WARP) { /* what is left of each token takes the place of what it had */
-        const int32_t id = k.t.id[i];
-        uint64_t t = k.t.tickets[i], s = 0;
-        if (lists)
-            s = kept_find(k.s, id);
-        else if (k.drafts ? id == other.token : kept_tried(k, id))
-            t = 0;
+    for (int i = lane; i < count; i += WARP) {
+        uint64_t t = known(k.t.id[i]) ? 0 : k.t.tickets[i], s = s_of(i);
         if (!odds_left(by, t, s)) t = s = 0;
         all_t += t;
         all_s += s;
@@ -115,8 +93,8 @@ static __device__ __noinline__ int32_t kept_recover(kept_job *job) {
     all_t = warp_add_wide(all_t);
     all_s = warp_add_wide(all_s);
     const wide total = odds_sum(by, all_t, all_s);
-    if (wide_is_zero(total)) return law.token; /* nothing is left over: the row's own */
-    const wide number = wide_share(total, k.bits.high, k.bits.low);
+    if (wide_is_zero(total)) return own;
+    const wide number = wide_share(total, bits.high, bits.low);
     uint64_t before_t = 0, before_s = 0;
 #pragma unroll 1
     for (int first = 0; first < count; first += WARP) {
@@ -129,6 +107,45 @@ static __device__ __noinline__ int32_t kept_recover(kept_job *job) {
         before_s = __shfl_sync(ALL_LANES, through_s, WARP - 1);
     }
     return RULE_NO_TOKEN; /* never: it is less than the total */
+}
+
+/* A position whose draft is rejected, of which both rows have lists, or the draft's has none and one known token. In shared memory, so that
+ * nothing of it need be kept in registers while its token is looked for. */
+struct kept_job {
+    request_walk w;
+    int32_t node, depth; /* the draft before the position, and drafts on the way to it */
+    uint32_t flags;
+    const law_head *law, *own_law; /* of the target's row, and of the draft's: the same if there is none */
+    const kept_list *list, *own_list;
+    bool drafts; /* there are draft rows */
+    philox_pair bits;
+    kept_rest rest;
+    kept_list s; /* the draft's, near */
+};
+
+/* Whether a token leaves nothing because it is a draft that was tried, of which nothing else is known. */
+__device__ __forceinline__ bool kept_tried(const kept_job &k, int32_t id) {
+    bool tried = false;
+#pragma unroll 1
+    for (int i = k.w.parent ? 0 : k.node + 1; i < k.w.count && (k.w.parent || i == k.node + 1); ++i)
+        tried |= follows(k.w.parent, i, k.node) && k.w.token[i] == id;
+    return tried;
+}
+
+/* The token at a position. By one warp. */
+static __device__ __noinline__ int32_t kept_recover(kept_job *job) {
+    __builtin_assume(__isShared(job));
+    kept_job &k = *job;
+    const law_head law = head_fetch(k.law), other = head_fetch(k.own_law);
+    const kept_part part = kept_fetch(k.list), own_part = kept_fetch(k.own_list);
+    const bool lists = k.drafts && !other.greedy;
+    kept_bring(&k.rest, part, law.listed);
+    if (lists) kept_bring(&k.s, own_part, other.listed);
+    __syncwarp();
+    return kept_draw(
+        k.rest, odds_make(law.mass, k.drafts ? other.mass : 1), k.bits, law.token,
+        [&](int i) { return lists ? kept_find(k.s, k.rest.t.id[i]) : 0; },
+        [&](int32_t id) { return lists ? false : k.drafts ? id == other.token : kept_tried(k, id); });
 }
 
 /* Notes the position behind draft `node`, which is `depth` deep. By one warp. */

@@ -318,11 +318,48 @@ static __device__ __noinline__ int32_t propose_again(left_job *job, left_item *i
     return recover<type, draft, false>(job);
 }
 
+/* The token where the target's row has a list and the draft's has none: of the latter, warps weigh the groups that have tokens of the list.
+ * Known to the first warp. By all threads. */
+template <class draft> static __device__ __noinline__ int32_t kept_weigh(const kept_list *list, left_job *job) {
+    __builtin_assume(__isShared(job));
+    left_job &k = *job;
+    const int warp = threadIdx.x / WARP;
+    if (warp == 0) kept_bring(&k.kept, kept_fetch(list), k.target.law.listed);
+    __syncthreads();
+#pragma unroll 1
+    for (int i = warp; i < k.kept.count; i += BLOCK_WARPS) {
+        const int32_t id = k.kept.t.id[i];
+        run_weights w;
+        run_load<draft>(k.own, id / GROUP, &w);
+        run_weigh(k.own, peak_at(k.own.peak, k.own.law, id / GROUP), &w);
+        const uint64_t tickets = run_tickets(w, k.own.law, id).count;
+        if (threadIdx.x % WARP == 0) k.kept.left[i] = tickets;
+    }
+    __syncthreads();
+    if (warp) return RULE_NO_TOKEN;
+    return kept_draw(
+        k.kept, k.by, k.bits, k.target.law.token, [&](int i) { return k.kept.left[i]; }, [](int32_t) { return false; });
+}
+
+/* The last word on a request of those for which tokens are proposed. By one warp. */
+__device__ __forceinline__ void propose_end(const verify_args &a, const left_job &k, int32_t token, uint32_t proposing) {
+    emit_last(a, k.w, k.item.depth, token, k.item.node + 1, k.item.flags);
+    if (threadIdx.x == 0 && atomicAdd(&a.queue->proposed, 1u) + 1 == proposing) a.queue->proposing = a.queue->proposed = 0;
+}
+
 /* A block's part of the first proposals for a request, one a warp. Whoever comes last ends it. By all threads. */
 template <class type, class draft>
 __device__ __forceinline__ void request_propose(const verify_args &a, left_item *item, uint32_t place, uint32_t blocks, uint32_t proposing,
                                                 left_job *k) {
     job_find<type, draft>(a, item, k, true);
+#if !CUT_MORE
+    if (k->item.listed) {
+        if (place) return; /* one block is enough */
+        const int32_t token = kept_weigh<draft>(a.kept + (k->w.row_first + k->item.node + 1), k);
+        if (threadIdx.x < WARP) propose_end(a, *k, token, proposing);
+        return;
+    }
+#endif
     const bool known = k->target.sure || k->target.law.about; /* the same in all threads */
     if (known) {
         stretches_add(k);
@@ -337,9 +374,7 @@ __device__ __forceinline__ void request_propose(const verify_args &a, left_item 
     if (found == FOUND_NOTHING || said == FOUND_UNSURE)
         token = propose_again<type, draft>(k, item, found != FOUND_NOTHING ? found / FOUND_NUMBER : known ? blocks * BLOCK_WARPS : 0,
                                            found != FOUND_NOTHING || !known);
-    if (threadIdx.x >= WARP) return;
-    emit_last(a, k->w, k->item.depth, token, k->item.node + 1, k->item.flags);
-    if (threadIdx.x == 0 && atomicAdd(&a.queue->proposed, 1u) + 1 == proposing) a.queue->proposing = a.queue->proposed = 0;
+    if (threadIdx.x < WARP) propose_end(a, *k, token, proposing);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------------------------------- */

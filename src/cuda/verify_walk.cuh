@@ -245,13 +245,20 @@ __device__ __forceinline__ left_item item_make(const request_walk &w, int node, 
     return item;
 }
 
+/* Which rows of a rejected draft have a list of few tokens: none that counts; the target's, the draft's being no estimate; both, or the
+ * draft's needs none. */
+enum { KEPT_NOT, KEPT_TARGET, KEPT_BOTH };
+__device__ __forceinline__ int listed_of(int target, const law_head &own) {
+    return !target ? KEPT_NOT : own.greedy || own.listed ? KEPT_BOTH : own.about ? KEPT_NOT : KEPT_TARGET;
+}
+
 /* Where a request ends: behind `count` drafts, the last of which is `node`. */
 struct walk_end {
     int node, count;
     int32_t token; /* the row's own; not if it is `recovered` */
     uint32_t flags;
     bool recovered, whole, owed; /* whole: out of a row without a cut; owed: where it is the row's own, too */
-    bool listed; /* `recovered` by lists */
+    int listed;  /* `recovered` by lists: KEPT_ */
     bool unsure; /* estimates do not say whether the draft behind is accepted */
 };
 
@@ -283,7 +290,7 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
         if (accepts <= 0) child = -1;
     }
     end->recovered = child < 0;
-    end->listed = child < 0 && law.listed && (!w.draft_law || w.draft_law[node + 1].greedy || w.draft_law[node + 1].listed);
+    end->listed = child >= 0 || !law.listed ? KEPT_NOT : w.draft_law ? listed_of(KEPT_BOTH, w.draft_law[node + 1]) : KEPT_BOTH;
     return child;
 }
 
@@ -292,15 +299,16 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
 __device__ __forceinline__ void walk_finish(const verify_args &a, const request_walk &w, const walk_end &end, kept_job *job) {
     if (!end.recovered && !end.owed) return emit_last(a, w, end.count, end.token, end.node + 1, end.flags);
 #if !CUT_MORE
-    if (end.listed) {
+    if (end.listed == KEPT_BOTH) {
         kept_note(a, w, end.node, end.count, end.flags, job);
         const int32_t token = kept_recover(job);
         return emit_last(a, job->w, job->depth, token, job->node + 1, job->flags);
     }
 #endif
-    const bool proposes = !end.recovered || (end.whole && !a.recover_bits);
+    const bool proposes = !end.recovered || (end.whole && !a.recover_bits) || end.listed;
     left_item *to = proposes ? item_take(a) : items_take(a, 1), item = item_make(w, end.node, end.count);
     item.plain = !end.recovered;
+    item.listed = end.recovered && end.listed;
     item.flags = end.flags;
     if (threadIdx.x % WARP == 0) *to = item;
 }
@@ -308,7 +316,7 @@ __device__ __forceinline__ void walk_finish(const verify_args &a, const request_
 /* One draft after the other: trees, and long chains. Gives the number of drafts behind which masses are needed that are no estimates,
  * with nothing emitted; or -1. */
 __device__ __forceinline__ int walk_one_by_one(const verify_args &a, const request_walk &w, kept_job *job) {
-    walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false, false, false, false, false};
+    walk_end end = {-1, 0, RULE_NO_TOKEN, 0, false, false, false, KEPT_NOT, false};
     for (int child; (child = walk_step(a, w, end.node, end.count, &end)) >= 0; ++end.count) end.node = child;
     if (end.unsure) return end.node + 1;
     emit_drafts(a, w, end.node, end.count);
@@ -358,9 +366,9 @@ __device__ __forceinline__ void walk_block(const verify_args &a, const request_w
 
 /* ---- short chains ------------------------------------------------------------------------------------------------- */
 
-/* Draft `lane` of a chain in both rows; *listed: whether the target's row has a list, then whether both have what it takes. Returns false if
+/* Draft `lane` of a chain in both rows; *listed: of the target's row, then of both. Returns false if
  * its own row does not say how it was drawn. */
-__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c, bool *about, bool *listed) {
+__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c, bool *about, int *listed) {
     c->t = __ldcg(w.tickets_t + lane);
     c->s = c->mass_q = 1;
     if (!w.draft_law) return true;
@@ -368,7 +376,7 @@ __device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, ch
     c->s = __ldcg(w.tickets_s + lane);
     c->mass_q = own.mass;
     *about |= own.about;
-    *listed &= own.greedy || own.listed;
+    *listed = listed_of(*listed, own);
     return own.valid && !own.empty;
 }
 
@@ -380,10 +388,11 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
     const int32_t draft = lane < w.count ? w.token[lane] : (int32_t)RULE_NO_TOKEN;
     const law_head law = own ? head_fetch(w.law + lane) : head_wrong();
     chances c = {0, law.mass, 1, 1};
-    bool about = law.about, listed = law.listed;
+    bool about = law.about;
+    int listed = law.listed ? KEPT_BOTH : KEPT_NOT;
     const bool judged = !drawn || lane >= w.count || lane_chances(w, lane, &c, &about, &listed);
     const bool there = law.valid && !law.empty && draft >= 0 && draft < a.vocab;
-    walk_end end = {lane - 1, lane, law.token, law.flags, false, law.whole, law.owed, false, false};
+    walk_end end = {lane - 1, lane, law.token, law.flags, false, law.whole, law.owed, KEPT_NOT, false};
     bool accepted = false;
     if (draft < RULE_NO_TOKEN || draft >= a.vocab) end.flags |= RAFFLE_ROW_ARGUMENT;
     if (there && a.method == RAFFLE_SYNTHETIC) {
@@ -397,7 +406,7 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
         const int accepts = a.draft_data ? draft_accepts(bits, c, about, law.whole) : sum_accepts(a, bits, law.mass, c.t, c.t);
         accepted = accepts > 0;
         end.recovered = !accepted;
-        end.listed = !accepted && listed;
+        end.listed = accepted ? KEPT_NOT : listed;
         end.unsure = accepts < 0;
     }
     end.count = __ffs(__ballot_sync(ALL_LANES, own && !accepted)) - 1; /* behind the last draft it ends at the latest */
@@ -409,7 +418,7 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
     end.node = end.count - 1;
     end.token = __shfl_sync(ALL_LANES, end.token, end.count);
     end.flags = __shfl_sync(ALL_LANES, end.flags, end.count);
-    const int ends = __shfl_sync(ALL_LANES, (int)end.recovered | (int)end.whole << 1 | (int)end.owed << 2 | (int)end.listed << 3, end.count);
+    const int ends = __shfl_sync(ALL_LANES, (int)end.recovered | (int)end.whole << 1 | (int)end.owed << 2 | end.listed << 3, end.count);
     end.recovered = ends & 1;
     end.whole = ends >> 1 & 1;
     end.owed = ends >> 2 & 1;

@@ -413,6 +413,7 @@ TEST(block_of_tokens) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_BLOCK, 60, 9
 TEST(sample_and_match) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_MATCH, 120, 1200, 7); }
 TEST(synthetic) { NEED_GPU(); check_kind(DRAFT_TOKENS, RAFFLE_SYNTHETIC, 50, 600, 8); }
 TEST(few_of_logits) { NEED_GPU(); check_few(DRAFT_LOGITS, 500, 1200, 11); check_few(DRAFT_LOGITS, 40, 20000, 12); }
+TEST(few_of_probabilities) { NEED_GPU(); check_few(DRAFT_PROBABILITIES, 150, 1200, 15); }
 TEST(few_of_tokens) { NEED_GPU(); check_few(DRAFT_TOKENS, 80, 1200, 13); }
 TEST(few_of_trees) { NEED_GPU(); check_few(DRAFT_TREE, 80, 1200, 14); }
 TEST(tree_rejection_and_thresholds) { NEED_GPU(); check_kind(DRAFT_TREE, RAFFLE_REJECTION, 150, 1200, 9); }
@@ -1148,6 +1149,7 @@ int main(void) {
     RUN(sample_and_match);
     RUN(synthetic);
     RUN(few_of_logits);
+    RUN(few_of_probabilities);
     RUN(few_of_tokens);
     RUN(few_of_trees);
     RUN(tree_rejection_and_thresholds);
