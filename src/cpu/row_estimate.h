@@ -130,12 +130,13 @@ typedef struct vsums { vu low, above_low; vf size, above_size; } vsums;
 /* The sums of a whole group of a block. `open`: see weigh_blocks.h. */
 RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, int q, float at, int open, int kind) {
     vsums s = {v_set_u(0), v_set_u(0), v_set(0.0f), v_set(0.0f)};
+    const open_ref mine = open_ref_of(f, q);
     for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += FEW_CHAINS * V_LANES) {
         vf x[FEW_CHAINS];
         vm above[FEW_CHAINS];
         for (int n = 0; n < FEW_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
         for (int n = 0; n < FEW_CHAINS; ++n) above[n] = v_gt(x[n], v_set(at));
-        if (open) v_weights_open(x, FEW_CHAINS, f, q);
+        if (open) v_weights_open(x, FEW_CHAINS, &mine);
         else v_weights_block(x, FEW_CHAINS, f, q);
         for (int n = 0; n < FEW_CHAINS; ++n) {
             const vu weight = v_round(x[n]);
@@ -152,7 +153,7 @@ RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, i
 static void group_weigh_above(const work *k, const weighing *w, int64_t g, float at) {
     const cpu_scratch *s = k->scratch;
     vm numbers = v_every();
-    group_weigh(k, w->scale, g, &numbers, NULL, k->kind);
+    group_weigh(k, w->scale, g, &numbers, leave_nothing, k->kind);
     s->mass[g] = s->peak[g] > at ? group_kept(k->row, s, w, g, cut_above(at), k->kind) : 0;
 }
 
@@ -171,7 +172,7 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
         float size[BLOCK];
         vsums a[BLOCK];
         block_refs f;
-        block_refs_make(&f, w->scale, s.peak + first, s.exponent + first);
+        block_refs_make(&f, w->scale, s.peak + first, s.exponent + first, BLOCK);
         for (int q = 0; q < BLOCK; ++q) below[q] = (uint32_t)w->row.exponent - (uint32_t)s.exponent[first + q];
         for (int q = 0; q < BLOCK; ++q) {
             if (first + q >= full || !(f.plain >> q & 1)) memset(&a[q], 0, sizeof a[q]);

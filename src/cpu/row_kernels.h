@@ -337,9 +337,11 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
 
 /* ---- one set of loops per kind ------------------------------------------------------------------- */
 
-#define DEFINE_LOOPS(name, kind)                                                                                       \
+#define DEFINE_LOOPS(name, four, kind)                                                                                 \
     static float name##_scan(const work *k, int *nan) { return row_scan(k, nan, kind); }                                   \
-    static float name##_scan_weigh(const work *k, scale s, int *nan) { return row_scan_weigh(k, s, nan, NULL, kind); } \
+    static float name##_scan_weigh(const work *k, scale s, int *nan) {                                                 \
+        return row_scan_weigh(k, s, nan, leave_nothing, four##_fours, kind);                                           \
+    }                                                                                                                  \
     static float name##_scan_estimate(const work *k, scale s, int *nan) { return row_scan_estimate(k, s, nan, kind); }  \
     static int name##_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {     \
         return row_guessed(k, w, q, mass, low, high, kind);                                                            \
@@ -360,18 +362,24 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
                                name##_guessed, name##_weigh, name##_share_mass, name##_weigh_kept, name##_weigh_some,  \
                                peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, \
                                row_least, row_most, row_count, row_moments, row_surprise, row_radius, row_cap};
-DEFINE_LOOPS(plain_f32, READ_F32)
-DEFINE_LOOPS(plain_f16, READ_F16)
-DEFINE_LOOPS(plain_bf16, READ_BF16)
-DEFINE_LOOPS(allow_f32, READ_F32 | READ_ALLOW)
-DEFINE_LOOPS(allow_f16, READ_F16 | READ_ALLOW)
-DEFINE_LOOPS(allow_bf16, READ_BF16 | READ_ALLOW)
-DEFINE_LOOPS(probs_f32, READ_PROBS | READ_F32)
-DEFINE_LOOPS(probs_f16, READ_PROBS | READ_F16)
-DEFINE_LOOPS(probs_bf16, READ_PROBS | READ_BF16)
-DEFINE_LOOPS(probs_allow_f32, READ_PROBS | READ_F32 | READ_ALLOW)
-DEFINE_LOOPS(probs_allow_f16, READ_PROBS | READ_F16 | READ_ALLOW)
-DEFINE_LOOPS(probs_allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
+DEFINE_FOURS(plain_f32, LEAVE_NOTHING, READ_F32)
+DEFINE_FOURS(plain_f16, LEAVE_NOTHING, READ_F16)
+DEFINE_FOURS(plain_bf16, LEAVE_NOTHING, READ_BF16)
+DEFINE_FOURS(allow_f32, LEAVE_NOTHING, READ_F32 | READ_ALLOW)
+DEFINE_FOURS(allow_f16, LEAVE_NOTHING, READ_F16 | READ_ALLOW)
+DEFINE_FOURS(allow_bf16, LEAVE_NOTHING, READ_BF16 | READ_ALLOW)
+DEFINE_LOOPS(plain_f32, plain_f32, READ_F32)
+DEFINE_LOOPS(plain_f16, plain_f16, READ_F16)
+DEFINE_LOOPS(plain_bf16, plain_bf16, READ_BF16)
+DEFINE_LOOPS(allow_f32, allow_f32, READ_F32 | READ_ALLOW)
+DEFINE_LOOPS(allow_f16, allow_f16, READ_F16 | READ_ALLOW)
+DEFINE_LOOPS(allow_bf16, allow_bf16, READ_BF16 | READ_ALLOW)
+DEFINE_LOOPS(probs_f32, plain_f32, READ_PROBS | READ_F32)
+DEFINE_LOOPS(probs_f16, plain_f16, READ_PROBS | READ_F16)
+DEFINE_LOOPS(probs_bf16, plain_bf16, READ_PROBS | READ_BF16)
+DEFINE_LOOPS(probs_allow_f32, allow_f32, READ_PROBS | READ_F32 | READ_ALLOW)
+DEFINE_LOOPS(probs_allow_f16, allow_f16, READ_PROBS | READ_F16 | READ_ALLOW)
+DEFINE_LOOPS(probs_allow_bf16, allow_bf16, READ_PROBS | READ_BF16 | READ_ALLOW)
 
 /* The same for a row with a patch: first make what they are going to read. */
 #define DEFINE_PATCHED(type, name, least, parameters, ...)                                                             \

@@ -64,6 +64,20 @@ RAFFLE_FN void read_in_order(const cpu_row *row, int64_t i, vf *x, vf *y, int ki
     *y = read_full(row, i + V_LANES, kind);
 }
 
+/* the same, where operations count more than waiting for them, */
+RAFFLE_FN void read_to_weigh(const cpu_row *row, int64_t i, vf *x, vf *y, int kind) {
+#if V_ROUGH
+    if ((kind & READ_TYPE) == READ_BF16) {
+        vf a, b;
+        v_load_order_bf16(row->logits + i * read_bytes(kind), &a, &b);
+        *x = read_prepare(row, i, a, kind);
+        *y = read_prepare(row, i + V_LANES, b, kind);
+        return;
+    }
+#endif
+    read_in_order(row, i, x, y, kind);
+}
+
 /* Whether a mask costs next to nothing while tokens are still two by two. */
 RAFFLE_FN int masks_pairs(int kind) { return V_ROUGH && kind == (READ_BF16 | READ_ALLOW); }
 

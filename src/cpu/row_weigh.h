@@ -65,23 +65,33 @@ RAFFLE_FN vsum group_sum(const cpu_row *row, int64_t g, const ref *f, int kind) 
     return sum;
 }
 
-/* One group on its way: its weights are added up, and the group of the next block is read for its largest logits. These
+/* What the first reading of a row leaves of its tokens in to[vocab], which may be the logits. `what` is a compile-time constant. */
+enum { LEAVE_NOTHING, LEAVE_WEIGHTS, LEAVE_LOGITS };
+typedef struct leaving { float *to; int what; } leaving;
+static const leaving leave_nothing = {NULL, LEAVE_NOTHING};
+
+/* Vectors that block_step weighs side by side. Eight with AVX-512 leave no registers for the sums: each addition to one that is kept in
+ * memory waits for the store before it. */
+enum { STEP_CHAINS = V_CHAINS < 4 ? V_CHAINS : 4 };
+
+/* One group on its way: its weights are added up, and the group `next` is read for its largest logits. These
  * are rough: if there is an infinity that they do not see, it makes the sum of weights infinite or NaN.
  * A group is read from memory for its maximum while another is weighed: neither waits for the other.
- * `open`: see weigh_blocks.h. If not, a NaN of group g leaves *numbers.
- * `to`: NULL, or where the weights of the row's tokens go; it may be the logits. */
+ * `open`: see weigh_blocks.h. If not, a NaN of group g leaves *numbers. */
 RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, int q, int64_t next, vf *top, vm *numbers,
-                          int open, float *to, int kind) {
+                          int open, leaving leave, int kind) {
     vsum sum = sum_zero();
     vf a = v_set(MINUS_INF), b = a;
     const int masked = (kind & READ_ALLOW) != 0, masked_ahead = masked && !masks_pairs(kind), plain = kind & ~READ_ALLOW;
     const uint32_t *allow = masked ? row->allow + g * (GROUP / 32) : NULL, *ahead = masked ? row->allow + next * (GROUP / 32) : NULL;
-    for (int64_t i = 0; i < GROUP; i += V_CHAINS * V_LANES) {
-        vf x[V_CHAINS];
-        for (int n = 0; n < V_CHAINS; n += 2) {
+    const open_ref mine = open_ref_of(f, q);
+    for (int64_t i = 0; i < GROUP; i += STEP_CHAINS * V_LANES) {
+        float *const at = leave.what ? leave.to + g * GROUP + i : NULL;
+        vf x[STEP_CHAINS];
+        for (int n = 0; n < STEP_CHAINS; n += 2) {
             const int64_t j = i + n * V_LANES;
             vf y, z;
-            if (to || masked) read_in_order(row, g * GROUP + j, &x[n], &x[n + 1], open ? plain : kind);
+            if (leave.what || masked) read_to_weigh(row, g * GROUP + j, &x[n], &x[n + 1], open ? plain : kind);
             else read_pair(row, g * GROUP + j, &x[n], &x[n + 1], kind);
             if (!open) *numbers = v_numbers(*numbers, x[n], x[n + 1]);
             if (masked_ahead) read_in_order(row, next * GROUP + j, &y, &z, plain);
@@ -89,11 +99,12 @@ RAFFLE_FN vsum block_step(const cpu_row *row, int64_t g, const block_refs *f, in
             a = masked_ahead ? v_max_allowed(y, a, ahead, j) : v_max(y, a);
             b = masked_ahead ? v_max_allowed(z, b, ahead, j + V_LANES) : v_max(z, b);
         }
-        if (open) v_weights_open(x, V_CHAINS, f, q);
-        else v_weights_block(x, V_CHAINS, f, q);
-        for (int n = 0; n < V_CHAINS; ++n) {
+        for (int n = 0; n < STEP_CHAINS && leave.what == LEAVE_LOGITS; ++n) v_store(at + n * V_LANES, x[n]);
+        if (open) v_weights_open(x, STEP_CHAINS, &mine);
+        else v_weights_block(x, STEP_CHAINS, f, q);
+        for (int n = 0; n < STEP_CHAINS; ++n) {
             if (open && masked) x[n] = v_select(v_allowed(allow, i + n * V_LANES), x[n], v_set(0.0f));
-            if (to) v_store(to + g * GROUP + i + n * V_LANES, x[n]);
+            if (leave.what == LEAVE_WEIGHTS) v_store(at + n * V_LANES, x[n]);
             sum = sum_add(sum, x[n]);
         }
     }
@@ -115,15 +126,15 @@ RAFFLE_FN vsum group_weights_to(const cpu_row *row, int64_t g, const ref *f, flo
     return sum;
 }
 
-/* The reference and the weights of any group, whatever is in it; a NaN leaves *numbers. `to` as for block_step. */
-RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, float *to, int kind) {
+/* The reference and the weights of any group, whatever is in it; a NaN leaves *numbers. It leaves no logits. */
+RAFFLE_FN void group_weigh(const work *k, scale scale, int64_t g, vm *numbers, leaving leave, int kind) {
     const cpu_scratch *s = k->scratch;
-    const int none = group_whole(k->row, g) && group_masked(k->row, g, kind);
+    const int none = group_whole(k->row, g) && group_masked(k->row, g, kind), leaves = leave.what == LEAVE_WEIGHTS;
     float peak = none ? MINUS_INF : v_peak(group_top_edge(k->row, g, numbers, kind));
     ref f = ref_make(scale, peak);
     vsum sum = sum_zero();
-    if (peak > MINUS_INF) sum = to ? group_weights_to(k->row, g, &f, to, kind) : group_sum(k->row, g, &f, kind);
-    else if (to) memset(to + g * GROUP, 0, (size_t)(group_end(k->row, g) - g * GROUP) * sizeof *to);
+    if (peak > MINUS_INF) sum = leaves ? group_weights_to(k->row, g, &f, leave.to, kind) : group_sum(k->row, g, &f, kind);
+    else if (leaves) memset(leave.to + g * GROUP, 0, (size_t)(group_end(k->row, g) - g * GROUP) * sizeof *leave.to);
     s->peak[g] = peak;
     s->exponent[g] = f.exponent;
     s->low[g] = v_total_u(v_count_low(sum.low));
@@ -150,37 +161,70 @@ RAFFLE_FN uint32_t sizes_finite(const float *size) {
     return finite;
 }
 
-/* Weighs the groups first .. end-1 of a block and reads the groups of the next one, or where there is none, of this.
- * With `to`, nothing is written before it is known how the group must be weighed: its logits may be there. */
-RAFFLE_FN void block_weigh(const work *k, scale scale, int64_t first, int64_t end, vm *numbers, float *to, int kind) {
-    const cpu_row row = *k->row;
-    const cpu_scratch s = *k->scratch;
-    const int64_t whole = row.params.vocab / GROUP, next = first + BLOCK < whole ? first + BLOCK : first;
-    block_refs f;
-    block_refs_make(&f, scale, s.peak + first, s.exponent + first);
-    const uint32_t open = k->state->open ? f.open : 0;
-    vm ahead_numbers = v_every();
-    for (int64_t g = first; g < end; g += 4) {
-        vsum sum[4];
-        vf top[4];
-        for (int i = 0; i < 4; ++i) {
-            int q = (int)(g - first) + i;
-            int64_t now = g + i < end ? g + i : end - 1, ahead = next + q < whole ? next + q : whole - 1;
-            if ((to || kind & READ_ALLOW) && (g + i >= end || !(f.plain >> q & 1))) {
-                sum[i] = sum_zero();
-                top[i] = group_top(&row, ahead, &ahead_numbers, kind);
-                continue;
-            }
-            sum[i] = open >> q & 1 ? block_step(&row, now, &f, q, ahead, &top[i], numbers, V_OPEN, to, kind)
-                                   : block_step(&row, now, &f, q, ahead, &top[i], numbers, 0, to, kind);
+/* Which of four groups there are, from `first` on, as bits. */
+RAFFLE_FN uint32_t four_mask(const cpu_row *row, int64_t first) {
+    const int64_t left = row->params.vocab / GROUP - first;
+    return left < 4 ? (1u << left) - 1 : 15;
+}
+
+/* Weighs four neighbouring groups whose references are *f, those that are there and have a plain one, and reads the four that are eight
+ * groups further on for their maxima, or as many as there are; where none is, the same once more. To low[], size[] and peak[].
+ * `open`: all four are there and are weighed as block_step does with `open`. 0: one of the sums is none, but infinite or NaN. */
+RAFFLE_FN int four_weigh(const cpu_row *row, const cpu_scratch *s, const block_refs *f, int64_t first, vm *numbers, int open, leaving leave,
+                         int kind) {
+    const int64_t last = row->params.vocab / GROUP - 1, ahead = first + 8 <= last ? first + 8 : first;
+    const uint32_t some = f->plain & four_mask(row, first);
+    vsum sum[4];
+    vf top[4];
+    vm ignored = v_every();
+    for (int i = 0; i < 4; ++i) {
+        const int64_t next = ahead + i < last ? ahead + i : last;
+        if (open || some >> i & 1) {
+            sum[i] = block_step(row, first + i, f, i, next, &top[i], numbers, open, leave, kind);
+        } else {
+            sum[i] = sum_zero();
+            top[i] = group_top(row, next, &ignored, kind); /* a NaN is found when it is weighed */
         }
-        sum_store(s.low + g, s.size + g, sum);
-        v_store_peaks(s.peak + next + (g - first), top[0], top[1], top[2], top[3]);
     }
-    const uint32_t finite = sizes_finite(s.size + first), every = (2u << (end - first - 1)) - 1;
-    if (open & ~finite & every) k->state->open = 0; /* where one -inf is, there are more */
-    for (uint32_t again = ~(finite & f.plain) & every; again; again &= again - 1)
-        group_weigh(k, scale, first + __builtin_ctz(again), numbers, to, kind);
+    /* NaN and what is too large make the total so; a NaN that v_min does not see, too. Few steps that wait for each other. */
+    const vf least = v_min(v_min(sum[0].size, sum[1].size), v_min(sum[2].size, sum[3].size));
+    const vf total = v_add(v_add(sum[0].size, sum[1].size), v_add(sum[2].size, sum[3].size));
+    sum_store(s->low + first, s->size + first, sum);
+    v_store_peaks(s->peak + ahead, top[0], top[1], top[2], top[3]);
+    return v_bits(v_and(v_ge(least, v_set(0.0f)), v_gt(v_set(0x1p41f), total))) == v_bits(v_every());
+}
+
+/* four_weigh in functions of their own: among other code, the compiler runs out of registers for it. Not more parameters than there are
+ * registers for them, and no structs: gcc passes these through vector registers and memory, and what is to be read waits for that. */
+typedef int (*four_function)(const cpu_row *row, const cpu_scratch *s, const block_refs *f, int64_t first, vm *numbers, float *to);
+typedef struct fours { four_function open, any; } fours;
+
+#define DEFINE_FOUR(name, open, what, kind)                                                                            \
+    static __attribute__((noinline)) int name(const cpu_row *row, const cpu_scratch *s, const block_refs *f,           \
+                                              int64_t first, vm *numbers, float *to) {                                 \
+        const leaving leave = {to, what};                                                                              \
+        return four_weigh(row, s, f, first, numbers, open, leave, kind);                                               \
+    }
+#define DEFINE_FOURS(name, what, kind)                                                                                 \
+    DEFINE_FOUR(name##_four_open, V_OPEN, what, kind)                                                                  \
+    DEFINE_FOUR(name##_four_any, 0, what, kind)                                                                        \
+    static const fours name##_fours = {name##_four_open, name##_four_any};
+
+/* Weighs the groups from `first` on, up to four, as four_weigh does, and those that it leaves. Nothing is written before it is known
+ * how the group must be weighed: its logits may be there. */
+RAFFLE_FN void row_weigh_four(const work *k, scale scale, const block_refs *f, int64_t first, vm *numbers, leaving leave, fours by,
+                              int kind) {
+    const cpu_scratch *s = k->scratch;
+    const uint32_t every = four_mask(k->row, first);
+    const int open = k->state->open && (f->open & every) == 15;
+    const int good = open ? by.open(k->row, s, f, first, numbers, leave.to) : by.any(k->row, s, f, first, numbers, leave.to);
+    uint32_t sums = 0;
+    if (!good) k->state->open = 0; /* where one -inf is, there are more */
+    if ((f->plain & every) != every) k->state->plain = 0;
+    else if (good) return;
+    for (int i = 0; i < 4; ++i) sums |= (uint32_t)(s->size[first + i] >= 0.0f && s->size[first + i] < 0x1p41f) << i;
+    for (uint32_t again = ~(sums & f->plain) & every; again; again &= again - 1)
+        group_weigh(k, scale, first + __builtin_ctz(again), numbers, leave, kind);
 }
 
 /* By which scale a row is weighed beside `first` in one reading; flat: by none. */
@@ -208,9 +252,8 @@ RAFFLE_FN void groups_weigh_too(const work *k, scale scale, int64_t first, int64
 
 /* The first reading of a row that is weighed whole: the largest logit of each group, as row_scan finds them, and each
  * group's weight as low[] and size[], of which row_weigh makes tickets; and by scale_too, if the row has one. Not for a scale that
- * is flat or linear.
- * `to`: NULL, or where the weights of the row's tokens go; it may be the logits. */
-RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, int kind) {
+ * is flat or linear. */
+RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, leaving leave, fours by, int kind) {
     if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row *row = k->row;
     const cpu_scratch *s = k->scratch;
@@ -218,16 +261,20 @@ RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, float *to, 
     const struct scale too = scale_too(row, scale);
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
-    k->state->open = V_OPEN && (const char *)to != row->logits; /* no second look at what is gone */
-    groups_top(row, s, 0, whole < BLOCK ? whole : BLOCK, kind);
-    if (!to) v_flush(1); /* weights that small are no part of any sum */
-    for (int64_t g = 0; g < whole; g += BLOCK) {
-        const int64_t end = g + BLOCK < whole ? g + BLOCK : whole;
-        block_weigh(k, scale, g, end, &numbers, to, kind);
-        if (!too.flat) groups_weigh_too(k, too, g, end, kind);
+    block_refs refs[2]; /* of four groups and of the next four: made early, so that nobody waits until they are stored */
+    k->state->plain = 1;
+    k->state->open = V_OPEN;
+    if (leave.what == LEAVE_WEIGHTS && (const char *)leave.to == row->logits) k->state->open = 0; /* no second look at what is gone */
+    groups_top(row, s, 0, whole < 8 ? whole : 8, kind);
+    block_refs_make(&refs[0], scale, s->peak, s->exponent, 4);
+    v_flush(1); /* weights that small are no part of any sum, and their probabilities are 0 */
+    for (int64_t g = 0; g < whole; g += 4) {
+        if (g + 4 < whole) block_refs_make(&refs[(g / 4 + 1) % 2], scale, s->peak + g + 4, s->exponent + g + 4, 4);
+        row_weigh_four(k, scale, &refs[g / 4 % 2], g, &numbers, leave, by, kind);
+        if (!too.flat) groups_weigh_too(k, too, g, g + 4 < whole ? g + 4 : whole, kind);
     }
-    if (!to) v_flush(0);
-    for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, to, kind); /* the last, if not whole */
+    v_flush(0);
+    for (int64_t g = whole; g < s->groups; ++g) group_weigh(k, scale, g, &numbers, leave, kind); /* the last, if not whole */
     if (!too.flat && whole < s->groups) groups_weigh_too(k, too, whole / 4 * 4, s->groups, kind);
     peaks_pad(s);
     for (int64_t g = 0; g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);

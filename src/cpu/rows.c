@@ -288,6 +288,7 @@ typedef struct row_state {
     int settled;  /* whether the list is where top-p's threshold is */
     struct scale scale;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
+    uint32_t plain; /* 1: all whole groups of a row that was weighed have had a plain reference */
     int fine;      /* whether part[] holds the largest logits of parts */
     int within;    /* whether mass[] holds the tickets of the list's tokens, too */
     int told;      /* whether mass[] holds the tickets above `at`, together: */
@@ -532,6 +533,7 @@ const cpu_table JOIN(raffle_table_, V_ISA_NAME) = {
     {draw_f32, draw_f16, draw_bf16},
     {write_f32, write_f16, write_bf16},
     {softmax_f32, softmax_f16, softmax_bf16},
+    {log_softmax_f32, log_softmax_f16, log_softmax_bf16},
     row_is_softmax,
     {tickets_f32, tickets_f16, tickets_bf16},
     left_over,

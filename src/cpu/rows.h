@@ -113,7 +113,7 @@ typedef struct cpu_pair cpu_pair;
 /* Writes the tickets of group g's tokens to t[CPU_GROUP] and returns their sum; 0: t was not written, there are none. */
 typedef uint64_t (*cpu_tickets_function)(const cpu_law *law, int64_t g, uint64_t *t);
 
-/* Softmax of a row that is_softmax, to[vocab]; returns its flags. */
+/* Softmax of a row that is_softmax, or, where there is no mask, its logarithm, to[vocab]; returns its flags. */
 typedef uint32_t (*cpu_softmax_function)(const cpu_row *row, const cpu_scratch *scratch, float *to);
 
 /* One table per instruction set, indexed by raffle_dtype. */
@@ -121,7 +121,7 @@ typedef struct cpu_table {
     cpu_row_function sample[3];
     cpu_draw_function draw[3];
     cpu_write_function write[3];
-    cpu_softmax_function softmax[3];
+    cpu_softmax_function softmax[3], log_softmax[3];
     int (*is_softmax)(const row_params *p); /* logits without filters, at a temperature that is neither greedy nor flat */
     cpu_tickets_function tickets[3];
     void (*left_over)(const cpu_pair *pair, uint64_t *left_t, uint64_t *left_s);

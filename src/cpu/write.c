@@ -19,10 +19,11 @@ static cpu_target target_of(const call *call, int64_t row) {
     return t;
 }
 
-/* Whether nothing is asked for but probabilities in f32. */
-static int wants_softmax(const cpu_target *t) {
-    const int sets = t->kept || t->list || t->count;
-    return !sets && t->data && t->form == FORM_PROBABILITY && t->dtype == RAFFLE_F32 && (uintptr_t)t->data % sizeof(float) == 0;
+/* What writes a row, if nothing is asked for but probabilities in f32, or logarithms of them without a mask; else NULL. */
+static cpu_softmax_function softmax_of(const cpu_table *table, int dtype, const cpu_row *row, const cpu_target *t) {
+    if (t->kept || t->list || t->count || !t->data || t->dtype != RAFFLE_F32 || (uintptr_t)t->data % sizeof(float)) return NULL;
+    if (t->form == FORM_LOGIT || (t->form == FORM_LOG && row->allow) || !table->is_softmax(&row->params)) return NULL;
+    return t->form == FORM_LOG ? table->log_softmax[dtype] : table->softmax[dtype];
 }
 
 raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle_error *error) {
@@ -36,8 +37,9 @@ raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle
         cpu_row row = raffle_row_of(plan, call, i);
         cpu_target target = target_of(call, i);
         int dtype = raffle_row_prepare(plan, call, slot_of(&call->params, i), no_tail, &edits, &row);
-        if (!call->params.extra && wants_softmax(&target) && table->is_softmax(&row.params)) {
-            uint32_t flags = table->softmax[dtype](&row, &scratch, (float *)(void *)target.data);
+        const cpu_softmax_function softmax = call->params.extra ? NULL : softmax_of(table, dtype, &row, &target);
+        if (softmax) {
+            uint32_t flags = softmax(&row, &scratch, (float *)(void *)target.data);
             if (call->output.row_flags) call->output.row_flags[i] = flags;
             continue;
         }

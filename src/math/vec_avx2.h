@@ -24,6 +24,7 @@ RAFFLE_FN vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 RAFFLE_FN vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 RAFFLE_FN vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 RAFFLE_FN vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+RAFFLE_FN vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 RAFFLE_FN vf v_scale(vf a, vf t) {
     __m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), n));
@@ -43,6 +44,7 @@ RAFFLE_FN vf v_load_f32(const void *p) {
     __asm__("" : "+x"(a));
     return a;
 }
+RAFFLE_FN vf v_load_four(const float *p) { return _mm256_broadcast_ps((const __m128 *)p); }
 RAFFLE_FN vf v_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 RAFFLE_FN vf v_load_bf16(const void *p) {
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));

@@ -24,6 +24,7 @@ RAFFLE_FN vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 RAFFLE_FN vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 RAFFLE_FN vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 RAFFLE_FN vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+RAFFLE_FN vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 RAFFLE_FN vf v_scale(vf a, vf t) {
     __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), n));
@@ -44,6 +45,7 @@ RAFFLE_FN vf v_load_f32(const void *p) {
     __asm__("" : "+v"(a));
     return a;
 }
+RAFFLE_FN vf v_load_four(const float *p) { return _mm512_broadcast_f32x4(_mm_loadu_ps(p)); }
 RAFFLE_FN vf v_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 RAFFLE_FN vf v_load_bf16(const void *p) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
@@ -88,6 +90,14 @@ RAFFLE_FN void v_load_pair_bf16(const void *p, vf *a, vf *b) {
     __m512i both = _mm512_castps_si512(v_load_f32(p));
     *a = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
     *b = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
+}
+/* The same in order, in one operation a vector, not two: each lane takes its upper 16 bits from where they are. */
+RAFFLE_FN void v_load_order_bf16(const void *p, vf *a, vf *b) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), first = _mm512_slli_epi32(lane, 16);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(16 << 16));
+    const __m512i both = _mm512_castps_si512(v_load_f32(p));
+    *a = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, first, both));
+    *b = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, second, both));
 }
 /* The same with anything in the lower 16 bits of each lane, so that infinities may be NaN. v_smooth_bf16 clears them, and
  * keeps the order of numbers: the largest of rough numbers, made smooth, is the largest. */

@@ -24,6 +24,7 @@ RAFFLE_FN vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
 RAFFLE_FN vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
 RAFFLE_FN vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 RAFFLE_FN vf v_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+RAFFLE_FN vf v_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 RAFFLE_FN vf v_scale(vf a, vf t) {
     uint32x4_t n = vshlq_n_u32(vreinterpretq_u32_f32(t), 23);
     return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(a), n));
@@ -34,6 +35,7 @@ RAFFLE_FN vu v_set_u(uint32_t a) { return vdupq_n_u32(a); }
 RAFFLE_FN vm v_ge(vf a, vf b) { return vcgeq_f32(a, b); }
 
 RAFFLE_FN vf v_load_f32(const void *p) { return vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)p)); }
+RAFFLE_FN vf v_load_four(const float *p) { return v_load_f32(p); }
 RAFFLE_FN vf v_load_f16(const void *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8((const uint8_t *)p))); }
 RAFFLE_FN vf v_load_bf16(const void *p) {
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8((const uint8_t *)p)), 16));

@@ -50,14 +50,17 @@ RAFFLE_FN vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 #if !defined(__CUDACC__) /* from here on: what only src/cpu/rows.c uses */
 
 #define V_OPEN 0   /* whether there are v_power, v_fraction, v_fms and v_flush: see weigh_blocks.h, estimate.h */
-#define V_ROUGH 0  /* whether there are v_load_rough_bf16, v_smooth_bf16 and v_load_allowed_bf16: see vec_avx512.h */
+#define V_ROUGH 0  /* whether there are v_load_rough_bf16, v_smooth_bf16, v_load_allowed_bf16 and v_load_order_bf16: see vec_avx512.h */
 #define V_CHAINS 2 /* vectors weighed side by side: as many as the registers allow; even, and divides GROUP / V_LANES */
+
+RAFFLE_FN vf v_min(vf a, vf b) { return a < b ? a : b; } /* b, too, if a is NaN or they are equal */
 
 RAFFLE_FN vf v_load_f32(const void *p) {
     float x;
     memcpy(&x, p, sizeof x);
     return x;
 }
+RAFFLE_FN vf v_load_four(const float *p) { return v_load_f32(p); } /* p[4], or p[V_LANES] if that is less; other lanes hold any of them */
 RAFFLE_FN vf v_load_f16(const void *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);

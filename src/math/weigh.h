@@ -68,16 +68,18 @@ typedef struct ref {
 enum { EXP2_COUNT = 6 };
 
 /* k[EXP2_COUNT] are the coefficients, or all of them times one power of two. */
-RAFFLE_FN void v_polynomials(vf *p, const vf *r, int count, const float *k) {
-    for (int i = 0; i < count; ++i) p[i] = v_fma(v_set(k[5]), r[i], v_set(k[4]));
-    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(k[3]));
-    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(k[2]));
-    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(k[1]));
-    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], v_set(k[0]));
+RAFFLE_FN void v_polynomials(vf *p, const vf *r, int count, const vf *k) {
+    for (int i = 0; i < count; ++i) p[i] = v_fma(k[5], r[i], k[4]);
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], k[3]);
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], k[2]);
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], k[1]);
+    for (int i = 0; i < count; ++i) p[i] = v_fma(p[i], r[i], k[0]);
 }
 
 RAFFLE_FN void v_exp2s(vf *p, const vf *r, int count) {
-    const float k[EXP2_COUNT] = EXP2_TERMS;
+    const float term[EXP2_COUNT] = EXP2_TERMS;
+    vf k[EXP2_COUNT];
+    for (int i = 0; i < EXP2_COUNT; ++i) k[i] = v_set(term[i]);
     v_polynomials(p, r, count, k);
 }
 

@@ -143,6 +143,40 @@ TEST(weight_is_monotone) {
     }
 }
 
+/* v_log_near has the bits of v_log, and -inf where a token is not kept, for every kind of line and logits that are close together, far
+ * apart, at both ends of what there is and -inf. */
+TEST(logarithm_near_as_everywhere) {
+    test_random r = {6};
+    int64_t amount = test_amount(3000), seen = 0, highest = 0;
+    for (int64_t i = 0; i < amount; ++i) {
+        const float T = any_temperature(&r);
+        float best = any_maximum(&r, T);
+        if (random_below(&r, 8) == 0) best = float_of_order(order_of(NEAR_BEST) - 1 - (uint32_t)random_below(&r, 3));
+        const ref row = ref_make(scale_make(T), best);
+        if (!(best < NEAR_BEST) || row.kind == REF_STEP) continue;
+        const uint64_t least = (uint64_t)v_weigh(v_set(best), &row) << TICKET_BITS;
+        const uint64_t mass = least + (random_below(&r, 3) ? random_bits(&r) >> (1 + random_below(&r, 63)) : 0);
+        const log_line line = log_line_make(T, best, &row, mass);
+        const uint32_t top = order_of(best), bottom = order_of(-FLT_MAX);
+        for (int64_t j = 0; j < 4000; ++j) {
+            const uint64_t all = (uint64_t)top - bottom;
+            const uint32_t down = j < 500    ? (uint32_t)j
+                                  : j < 1000 ? (uint32_t)(all - (uint64_t)(j - 500))
+                                             : (uint32_t)((random_bits(&r) >> random_below(&r, 64)) % (all + 1));
+            const float x = j < 500 && (uint64_t)j > all ? best : float_of_order(top - down);
+            const float near = v_log_near(x, &line), far = v_log(x, &line);
+            ++seen;
+            highest += far == 0.0f;
+            CHECK(float_bits(near) == float_bits(far), "T %a best %a mass %llu x %a: %a, v_log %a", (double)T, (double)best,
+                  (unsigned long long)mass, (double)x, (double)near, (double)far);
+        }
+        CHECK(v_log_near(-INFINITY, &line) == -INFINITY, "T %a best %a: -inf has %a", (double)T, (double)best,
+              (double)v_log_near(-INFINITY, &line));
+    }
+    CHECK(highest > 0 && highest < seen / 2, "%lld of %lld are 0", (long long)highest, (long long)seen);
+    printf("     %lld logarithms, %lld of them 0\n", (long long)seen, (long long)highest);
+}
+
 TEST(tickets) {
     CHECK_EQ(tickets_of(1, 0), 1024);
     CHECK_EQ(tickets_of(1, 10), 1);
@@ -208,6 +242,7 @@ int main(void) {
     RUN(weight_as_the_oracle);
     RUN(exponent_is_monotone);
     RUN(weight_is_monotone);
+    RUN(logarithm_near_as_everywhere);
     RUN(tickets);
     RUN(near_portions);
     RUN(near_weights);
