@@ -102,7 +102,7 @@ struct row_ask {
     int32_t token; /* below 0: none */
     bool draws;    /* what the row itself gives is wanted, too */
     bool done;     /* whoever finished the row has answered */
-    uint8_t listed; /* fast_few's candidates, which are still there; 0: others, or none */
+    uint8_t listed; /* how many candidates fast_few has left by id; 0: it did not finish the row */
     float logit;   /* the token's, of a row with filters */
     uint64_t *tickets;
 };

@@ -18,7 +18,7 @@ struct law_head {
     bool valid, greedy, empty, whole, pieces;
     bool about; /* the mass is an estimate, as are those of groups */
     bool owed;  /* the token was not drawn: mostly a draft takes its place */
-    uint8_t listed; /* tokens in the row's kept_list; 0: it has none */
+    uint8_t listed; /* entries of the row's kept_list; 0: it has none */
 };
 /* and how tickets of its tokens are counted, of rows that are drawn from. */
 struct row_law : law_head {
@@ -47,7 +47,7 @@ struct left_item {
     uint64_t done;             /* groups that are summed up, of all items of the request: in the first of them; of proposals, blocks */
     uint32_t found;            /* of proposals: the first that says something, as found_key has it */
     bool plain;                /* the row's own token is drawn, which is owed */
-    bool listed;               /* nothing is proposed: the target's row has a list, the draft's has none */
+    bool kept;                 /* nothing is proposed: the target's row has a kept_list, the draft's has none */
 };
 
 enum : uint32_t { FOUND_NOTHING = ~0u };
@@ -216,13 +216,15 @@ __device__ __forceinline__ int depth_of(const int32_t *parent, int node) {
 
 __device__ __forceinline__ bool follows(const int32_t *parent, int i, int node) { return parent ? parent[i] == node : i == node + 1; }
 
-__device__ __forceinline__ bool params_of(const param_arrays &a, int64_t request, int64_t vocab, row_params *p) {
-    const int64_t slot = a.slot ? a.slot[request] : request;
+/* A request's parameters; false if there are none. `past`: past the first cache. */
+__device__ __forceinline__ bool params_of(const param_arrays &a, int64_t request, int64_t vocab, row_params *p, bool past = false) {
+    const auto read = [past](const auto *from, int64_t i) { return past ? __ldcg(from + i) : from[i]; };
+    const int64_t slot = a.slot ? read(a.slot, request) : request;
     if (slot < 0 || slot >= a.slots) return false;
-    p->temperature = a.temperature ? a.temperature[slot] : 1.0f;
-    p->top_p = a.top_p ? a.top_p[slot] : 1.0f;
-    p->min_p = a.min_p ? a.min_p[slot] : 0.0f;
-    p->top_k = a.top_k ? a.top_k[slot] : 0;
+    p->temperature = a.temperature ? read(a.temperature, slot) : 1.0f;
+    p->top_p = a.top_p ? read(a.top_p, slot) : 1.0f;
+    p->min_p = a.min_p ? read(a.min_p, slot) : 0.0f;
+    p->top_k = a.top_k ? read(a.top_k, slot) : 0;
     p->flags = a.flags;
     p->vocab = vocab;
     p->seed = p->position = 0;

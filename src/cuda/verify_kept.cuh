@@ -68,16 +68,17 @@ struct kept_rest {
 };
 
 /* Brings a target row's list near. By one warp. */
-__device__ __forceinline__ void kept_bring(kept_rest *to, const kept_part &part, int count) {
+__device__ __forceinline__ void rest_bring(kept_rest *to, const kept_part &part, int count) {
     const int held = kept_bring(&to->t, part, count);
     if (threadIdx.x % WARP == 0) to->count = held;
 }
 
-/* The token in place of the draft: drawn from what is left over, as recover (verify_left.cuh) draws it; `own` is the row's, where nothing is.
- * s_of(i): what the draft's row has of the i-th token; known(id): whether nothing is left of it. Little is unrolled: this runs once, and then
- * waits for its instructions. By one warp. */
+/* The token in place of the draft: drawn from what is left over, as recover (verify_left.cuh) draws it; `own` is the row's, where nothing
+ * is. s_of(i): what the draft's row has of the i-th token; known(id): whether nothing is left of it. Little is unrolled: this runs once,
+ * and then waits for its instructions. By one warp. */
 template <class tickets, class tokens>
-__device__ __forceinline__ int32_t kept_draw(kept_rest &k, const odds &by, const philox_pair &bits, int32_t own, tickets s_of, tokens known) {
+__device__ __forceinline__ int32_t kept_draw(kept_rest &k, const odds &by, const philox_pair &bits, int32_t own, tickets s_of,
+                                             tokens known) {
     const int lane = threadIdx.x % WARP, count = k.count;
     uint64_t all_t = 0, all_s = 0;
 #pragma unroll 1
@@ -109,8 +110,8 @@ __device__ __forceinline__ int32_t kept_draw(kept_rest &k, const odds &by, const
     return RULE_NO_TOKEN; /* never: it is less than the total */
 }
 
-/* A position whose draft is rejected, of which both rows have lists, or the draft's has none and one known token. In shared memory, so that
- * nothing of it need be kept in registers while its token is looked for. */
+/* A position whose draft is rejected, of which both rows have lists, or the draft's is greedy, or there is none. In shared memory, so
+ * that nothing of it need be kept in registers while its token is looked for. */
 struct kept_job {
     request_walk w;
     int32_t node, depth; /* the draft before the position, and drafts on the way to it */
@@ -137,9 +138,9 @@ static __device__ __noinline__ int32_t kept_recover(kept_job *job) {
     __builtin_assume(__isShared(job));
     kept_job &k = *job;
     const law_head law = head_fetch(k.law), other = head_fetch(k.own_law);
-    const kept_part part = kept_fetch(k.list), own_part = kept_fetch(k.own_list);
+    const kept_part part = kept_fetch(k.list), own_part = kept_fetch(k.own_list); /* at once: a list that is none is not looked at */
     const bool lists = k.drafts && !other.greedy;
-    kept_bring(&k.rest, part, law.listed);
+    rest_bring(&k.rest, part, law.listed);
     if (lists) kept_bring(&k.s, own_part, other.listed);
     __syncwarp();
     return kept_draw(

@@ -324,7 +324,7 @@ template <class draft> static __device__ __noinline__ int32_t kept_weigh(const k
     __builtin_assume(__isShared(job));
     left_job &k = *job;
     const int warp = threadIdx.x / WARP;
-    if (warp == 0) kept_bring(&k.kept, kept_fetch(list), k.target.law.listed);
+    if (warp == 0) rest_bring(&k.kept, kept_fetch(list), k.target.law.listed);
     __syncthreads();
 #pragma unroll 1
     for (int i = warp; i < k.kept.count; i += BLOCK_WARPS) {
@@ -351,10 +351,12 @@ __device__ __forceinline__ void propose_end(const verify_args &a, const left_job
 template <class type, class draft>
 __device__ __forceinline__ void request_propose(const verify_args &a, left_item *item, uint32_t place, uint32_t blocks, uint32_t proposing,
                                                 left_job *k) {
+#if !CUT_MORE
+    if (item->kept && place) return; /* one block is enough */
+#endif
     job_find<type, draft>(a, item, k, true);
 #if !CUT_MORE
-    if (k->item.listed) {
-        if (place) return; /* one block is enough */
+    if (k->item.kept) {
         const int32_t token = kept_weigh<draft>(a.kept + (k->w.row_first + k->item.node + 1), k);
         if (threadIdx.x < WARP) propose_end(a, *k, token, proposing);
         return;
@@ -400,13 +402,14 @@ __device__ __forceinline__ void left_range(const verify_args &a, uint32_t listed
 }
 
 /* Whether the parameters alone say that nothing has to be done here. They are no result of the first kernel, whose blocks have waited for
- * what came before it when these start: so most of these need not wait for it. By all threads. */
+ * what came before it when these start: so most of these need not wait for it. Read past the first cache, which may hold what was there
+ * before. By all threads. */
 __device__ __forceinline__ bool all_greedy(const verify_args &a) {
     bool other = a.first != nullptr; /* offsets are checked here */
 #pragma unroll 1
     for (int64_t r = threadIdx.x; r < a.requests && !other; r += BLOCK_THREADS) {
         row_params p;
-        other = !params_of(a.target, r, a.vocab, &p) || !rules_make(&p).greedy;
+        other = !params_of(a.target, r, a.vocab, &p, true) || !rules_make(&p).greedy;
     }
     return !__syncthreads_or(other);
 }

@@ -38,7 +38,7 @@ struct left_job {
     int64_t ends[LEFT_ENDS]; /* first items of requests that are to be ended */
     uint32_t unsure[BLOCK_WARPS]; /* groups_left_fast: what it could not do */
     bool last;
-    kept_rest kept; /* of an item that is listed */
+    kept_rest kept; /* of an item of that name */
     /* proposals (verify_propose.cuh) */
     bool counted;   /* records of the target's groups are their tickets, not weights */
     uint32_t found; /* what they have come to, where one block tries them */

@@ -59,7 +59,9 @@ __device__ __forceinline__ void ask_make(const verify_args &a, int64_t index, co
 /* Whether filters cut a request's target rows: what its rejected drafts leave over is summed up then, which takes exact masses. */
 __device__ __forceinline__ bool target_cut(const verify_args &a, int64_t request) {
     row_params p;
-    return params_of(a.target, request, a.vocab, &p) && records_make<type_f32>(p).pieces;
+    if (!params_of(a.target, request, a.vocab, &p)) return false;
+    const rules r = rules_make(&p);
+    return !r.greedy && (r.top_k || r.top_p || r.min_p_first || r.min_p_last);
 }
 
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
@@ -288,7 +290,8 @@ __device__ __forceinline__ void part_verify(const verify_args &a, work<type> &k,
 template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PER_SM) verify_rows_kernel(const __grid_constant__ verify_args a) {
     __shared__ kernel_work<type> k;
-    static_assert(sizeof(work<draft>) <= sizeof k && sizeof(walk_stage) <= sizeof k, "they take turns in it");
+    static_assert(sizeof(work<draft>) <= sizeof k && sizeof(walk_stage) <= sizeof k && alignof(walk_stage) <= alignof(kernel_work<type>),
+                  "they take turns in it");
     __shared__ row_law law;
     __shared__ bool last;
     __shared__ closing closes;

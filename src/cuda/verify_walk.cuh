@@ -245,11 +245,13 @@ __device__ __forceinline__ left_item item_make(const request_walk &w, int node, 
     return item;
 }
 
-/* Which rows of a rejected draft have a list of few tokens: none that counts; the target's, the draft's being no estimate; both, or the
- * draft's needs none. */
+/* Which rows of a rejected draft have a kept_list: none that counts; the target's, the draft's being no estimate; both, or the draft's
+ * needs none. */
 enum { KEPT_NOT, KEPT_TARGET, KEPT_BOTH };
-__device__ __forceinline__ int listed_of(int target, const law_head &own) {
-    return !target ? KEPT_NOT : own.greedy || own.listed ? KEPT_BOTH : own.about ? KEPT_NOT : KEPT_TARGET;
+__device__ __forceinline__ int kept_of(const law_head &law, const law_head &own) {
+    if (!law.listed) return KEPT_NOT;
+    if (own.greedy || own.listed) return KEPT_BOTH;
+    return own.about ? KEPT_NOT : KEPT_TARGET;
 }
 
 /* Where a request ends: behind `count` drafts, the last of which is `node`. */
@@ -258,7 +260,7 @@ struct walk_end {
     int32_t token; /* the row's own; not if it is `recovered` */
     uint32_t flags;
     bool recovered, whole, owed; /* whole: out of a row without a cut; owed: where it is the row's own, too */
-    int listed;  /* `recovered` by lists: KEPT_ */
+    int kept;    /* `recovered` by lists: KEPT_ */
     bool unsure; /* estimates do not say whether the draft behind is accepted */
 };
 
@@ -290,7 +292,7 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
         if (accepts <= 0) child = -1;
     }
     end->recovered = child < 0;
-    end->listed = child >= 0 || !law.listed ? KEPT_NOT : w.draft_law ? listed_of(KEPT_BOTH, w.draft_law[node + 1]) : KEPT_BOTH;
+    end->kept = child >= 0 ? KEPT_NOT : kept_of(law, w.draft_law ? w.draft_law[node + 1] : law);
     return child;
 }
 
@@ -299,16 +301,16 @@ __device__ __forceinline__ int walk_step(const verify_args &a, const request_wal
 __device__ __forceinline__ void walk_finish(const verify_args &a, const request_walk &w, const walk_end &end, kept_job *job) {
     if (!end.recovered && !end.owed) return emit_last(a, w, end.count, end.token, end.node + 1, end.flags);
 #if !CUT_MORE
-    if (end.listed == KEPT_BOTH) {
+    if (end.kept == KEPT_BOTH) {
         kept_note(a, w, end.node, end.count, end.flags, job);
         const int32_t token = kept_recover(job);
         return emit_last(a, job->w, job->depth, token, job->node + 1, job->flags);
     }
 #endif
-    const bool proposes = !end.recovered || (end.whole && !a.recover_bits) || end.listed;
+    const bool proposes = !end.recovered || (end.whole && !a.recover_bits) || end.kept;
     left_item *to = proposes ? item_take(a) : items_take(a, 1), item = item_make(w, end.node, end.count);
     item.plain = !end.recovered;
-    item.listed = end.recovered && end.listed;
+    item.kept = end.recovered && end.kept;
     item.flags = end.flags;
     if (threadIdx.x % WARP == 0) *to = item;
 }
@@ -366,18 +368,16 @@ __device__ __forceinline__ void walk_block(const verify_args &a, const request_w
 
 /* ---- short chains ------------------------------------------------------------------------------------------------- */
 
-/* Draft `lane` of a chain in both rows; *listed: of the target's row, then of both. Returns false if
- * its own row does not say how it was drawn. */
-__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c, bool *about, int *listed) {
+/* Draft `lane` of a chain in both rows, and what its own row says (that of the target if there is none). Returns false if that does not say
+ * how it was drawn. */
+__device__ __forceinline__ bool lane_chances(const request_walk &w, int lane, chances *c, law_head *own) {
     c->t = __ldcg(w.tickets_t + lane);
     c->s = c->mass_q = 1;
     if (!w.draft_law) return true;
-    const law_head own = head_fetch(w.draft_law + lane);
+    *own = head_fetch(w.draft_law + lane);
     c->s = __ldcg(w.tickets_s + lane);
-    c->mass_q = own.mass;
-    *about |= own.about;
-    *listed = listed_of(*listed, own);
-    return own.valid && !own.empty;
+    c->mass_q = own->mass;
+    return own->valid && !own->empty;
 }
 
 /* The whole walk of a chain of less than 32 drafts, a lane each, since none is judged by another: what walk_one_by_one does, in a few
@@ -388,9 +388,8 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
     const int32_t draft = lane < w.count ? w.token[lane] : (int32_t)RULE_NO_TOKEN;
     const law_head law = own ? head_fetch(w.law + lane) : head_wrong();
     chances c = {0, law.mass, 1, 1};
-    bool about = law.about;
-    int listed = law.listed ? KEPT_BOTH : KEPT_NOT;
-    const bool judged = !drawn || lane >= w.count || lane_chances(w, lane, &c, &about, &listed);
+    law_head other = law;
+    const bool judged = !drawn || lane >= w.count || lane_chances(w, lane, &c, &other);
     const bool there = law.valid && !law.empty && draft >= 0 && draft < a.vocab;
     walk_end end = {lane - 1, lane, law.token, law.flags, false, law.whole, law.owed, KEPT_NOT, false};
     bool accepted = false;
@@ -403,10 +402,11 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
         end.flags |= RAFFLE_ROW_DRAFT;
     } else if (there) {
         const uint64_t bits = accept_bits(a, w, lane - 1, lane);
-        const int accepts = a.draft_data ? draft_accepts(bits, c, about, law.whole) : sum_accepts(a, bits, law.mass, c.t, c.t);
+        const int accepts = a.draft_data ? draft_accepts(bits, c, law.about || other.about, law.whole)
+                                         : sum_accepts(a, bits, law.mass, c.t, c.t);
         accepted = accepts > 0;
         end.recovered = !accepted;
-        end.listed = accepted ? KEPT_NOT : listed;
+        end.kept = accepted ? KEPT_NOT : kept_of(law, other);
         end.unsure = accepts < 0;
     }
     end.count = __ffs(__ballot_sync(ALL_LANES, own && !accepted)) - 1; /* behind the last draft it ends at the latest */
@@ -418,11 +418,11 @@ __device__ __forceinline__ int walk_chain(const verify_args &a, const request_wa
     end.node = end.count - 1;
     end.token = __shfl_sync(ALL_LANES, end.token, end.count);
     end.flags = __shfl_sync(ALL_LANES, end.flags, end.count);
-    const int ends = __shfl_sync(ALL_LANES, (int)end.recovered | (int)end.whole << 1 | (int)end.owed << 2 | end.listed << 3, end.count);
+    const int ends = __shfl_sync(ALL_LANES, (int)end.recovered | (int)end.whole << 1 | (int)end.owed << 2 | end.kept << 3, end.count);
     end.recovered = ends & 1;
     end.whole = ends >> 1 & 1;
     end.owed = ends >> 2 & 1;
-    end.listed = ends >> 3;
+    end.kept = ends >> 3;
     walk_finish(a, w, end, job);
     return -1;
 }

@@ -295,6 +295,21 @@ static void among_others(int dtype, int64_t vocab) {
     trial_free(&t);
 }
 
+/* Batches in which all is greedy, which the second kernel leaves at once, and others, by turns in one workspace. */
+static void greedy_by_turns(int dtype, int64_t vocab) {
+    trial t = trial_make(dtype, vocab, 1);
+    for (int n = 0; n < 6; ++n) {
+        for (int64_t i = 0; i < t.requests; ++i) {
+            t.temperature[i] = n % 2 ? (i % 5 ? 1.0f : 0.0f) : i % 3 ? 0.0f : 1e-6f;
+            t.top_k[i] = n == 4 ? 1 : n == 5 ? 30 : 0;
+            if (n == 4) t.temperature[i] = 1.0f; /* greedy by top-k */
+            t.position[i] += 1;
+        }
+        compare(&t, n % 2 ? "some greedy" : "all greedy");
+    }
+    trial_free(&t);
+}
+
 static const int64_t vocabs[] = {4097 * 4 + 3, 32000, 128256};
 #define EACH_BATCH(call)                                                                                               \
     for (int i = 0; i < (gpu_quick() ? 1 : 3); ++i)                                                                    \
@@ -320,6 +335,10 @@ TEST(rows_that_are_not_estimated) {
     NEED_GPU();
     EACH_BATCH(among_others(dtype, vocabs[i]));
 }
+TEST(all_greedy_by_turns) {
+    NEED_GPU();
+    EACH_BATCH(greedy_by_turns(dtype, vocabs[i]));
+}
 TEST(proposals_never_kept) {
     NEED_GPU();
     EACH_BATCH(never_kept(dtype, vocabs[i]));
@@ -333,6 +352,7 @@ int main(void) {
     RUN(proposals_next_to_tokens);
     RUN(proposals_next_to_their_chance);
     RUN(rows_that_are_not_estimated);
+    RUN(all_greedy_by_turns);
     RUN(proposals_never_kept);
     return test_report("cuda_propose");
 }

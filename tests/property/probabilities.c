@@ -146,6 +146,14 @@ static void check_written(const batch *b, const written *w, int logarithms, cons
 
 /* ---- random batches ------------------------------------------------------------------------------- */
 
+/* One infinity, which the CPU's first look at a row may miss where a -inf stands before it. */
+static void lone_infinity(batch *b, int64_t row, test_random *r) {
+    char *const at = b->data + row * b->stride * element_bytes(b->dtype);
+    vector_row_make("normal", (uint64_t)row, b->vocab, b->dtype, at);
+    vector_store(at, b->dtype, random_below(r, b->vocab), 0xff800000u);
+    vector_store(at, b->dtype, random_below(r, b->vocab), 0x7f800000u);
+}
+
 static void batch_random(batch *b, test_random *r, int64_t vocab, int filters) {
     batch_alloc(b, 1 + random_below(r, 8), vocab, (int)random_below(r, 3), random_below(r, 5), random_below(r, 8));
     b->flags = filters ? pick_flags(r) : 0;
@@ -153,6 +161,7 @@ static void batch_random(batch *b, test_random *r, int64_t vocab, int filters) {
         b->kind[i] = row_kinds[random_below(r, ROW_KINDS)];
         b->row_seed[i] = random_bits(r) >> 40;
         vector_row_make(b->kind[i], b->row_seed[i], vocab, b->dtype, b->data + i * b->stride * element_bytes(b->dtype));
+        if (random_below(r, 4) == 0) lone_infinity(b, i, r);
         b->temperature[i] = pick_temperature(r);
         b->top_k[i] = filters ? pick_top_k(r, vocab) : 0;
         b->top_p[i] = filters ? pick_top_p(r) : 1.0f;
