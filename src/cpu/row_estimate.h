@@ -1,8 +1,8 @@
-/* row_estimate.h - top-p, and draws without filters, with an estimate of the row's mass: the first reading finds the
- * largest logit of each group and adds up estimates (estimate.h). For top-p a list of the largest tokens says whether
- * the threshold is the same for every mass that the row can have; for a draw, whether its stretch is. If not, the row
- * is weighed exactly, and all is as if there had been no estimate. Part of row_kernels.h; `kind`, where it is an
- * argument, is a compile-time constant. */
+/* row_estimate.h - top-p, and draws without filters, with an estimate of the row's mass: the first reading finds the largest logit of
+ * each group and adds up estimates (estimate.h). For top-p a list of the largest tokens says whether the threshold is the same for
+ * every mass that the row can have; for a draw, whether its stretch is. If not, the row is weighed exactly, and all is as
+ * if there had been no estimate. Part of row_kernels.h; `kind`, where it is an argument, is a compile-time
+ * constant. */
 
 #define ESTIMATE_FAR 32.0f /* powers of two from which on estimates are made once more */
 /* The most additions of floats that an estimate goes through: in its lane and chain, of the chains, of the lanes. */
@@ -31,8 +31,7 @@ RAFFLE_FN vf group_estimate(const cpu_row *row, int64_t g, const estimator *e, v
 }
 
 /* The same of a group that is not whole; NaN leave *numbers. */
-RAFFLE_FN float group_estimate_edge(const cpu_row *row, int64_t g, const estimator *e, float *top, vm *numbers,
-                                    int kind) {
+RAFFLE_FN float group_estimate_edge(const cpu_row *row, int64_t g, const estimator *e, float *top, vm *numbers, int kind) {
     double sum = 0.0;
     vf most = v_set(MINUS_INF);
     for (int64_t i = g * GROUP; i < row->params.vocab; i += V_LANES) {
@@ -47,13 +46,12 @@ RAFFLE_FN float group_estimate_edge(const cpu_row *row, int64_t g, const estimat
 }
 
 /* The largest logits of whole groups first .. end-1 to peak[], and the sums of their estimates to size[]. */
-RAFFLE_FN void groups_estimate(const cpu_row *row, const cpu_scratch *s, int64_t first, int64_t end, const estimator *e,
-                               vm *numbers, int kind) {
+RAFFLE_FN void groups_estimate(const cpu_row *row, const cpu_scratch *s, int64_t first, int64_t end, const estimator *e, vm *numbers,
+                               int kind) {
     v_flush(1); /* estimates that small are no part of any sum */
     for (int64_t g = first; g < end; g += 4) {
         vf sum[4], top[4];
-        for (int i = 0; i < 4; ++i)
-            sum[i] = group_estimate(row, g + i < end ? g + i : end - 1, e, &top[i], numbers, kind);
+        for (int i = 0; i < 4; ++i) sum[i] = group_estimate(row, g + i < end ? g + i : end - 1, e, &top[i], numbers, kind);
         v_store_peaks(s->peak + g, top[0], top[1], top[2], top[3]);
         v_store_totals(s->size + g, sum[0], sum[1], sum[2], sum[3]);
     }
@@ -79,10 +77,9 @@ static int estimate_flat(const work *k, const estimator *e, double sum, float be
     return (double)k->row->params.top_p * estimate_tokens(e, sum, best) >= (double)FLAT_LEAST;
 }
 
-/* The first reading of a row whose mass is to be estimated: like row_scan, and the sum of all estimates. Where they are
- * of no use, it is the reading of a row that is weighed. An eighth of the row shows whether top-p may keep much of it:
- * then the whole row is read for its maxima, and if these agree, for nothing else. And whether the first group's
- * maximum is too far below the others. */
+/* The first reading of a row whose mass is to be estimated: like row_scan, and the sum of all estimates. Where they are of no
+ * use, it is the reading of a row that is weighed. An eighth of the row shows whether top-p may keep much of it: then the whole row is
+ * read for its maxima, and if these agree, for nothing else. And whether the first group's maximum is too far below the others. */
 RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind) {
     if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row row = *k->row;
@@ -120,8 +117,7 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
     for (int64_t g = whole; g < s.groups; ++g) s.size[g] = group_estimate_edge(&row, g, &e, &s.peak[g], &numbers, kind);
     peaks_pad(&s);
     state->sum = sizes_total(&s, s.groups);
-    if (!(state->sum < PLUS_INF))
-        return k->loops->scan_weigh(k, scale, nan); /* NaN and +inf, where they are not seen above */
+    if (!(state->sum < PLUS_INF)) return k->loops->scan_weigh(k, scale, nan); /* NaN and +inf, where they are not seen above */
     state->estimated = 1;
     state->estimator = e;
     *nan = v_bits(numbers) != v_bits(v_every());
@@ -131,10 +127,7 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
 /* ---- a row and what is above a value ----------------------------------------------------------------- */
 
 /* The sums of a group's weights, and of those of its tokens above a value. As for vsum. */
-typedef struct vsums {
-    vu low, above_low;
-    vf size, above_size;
-} vsums;
+typedef struct vsums { vu low, above_low; vf size, above_size; } vsums;
 
 /* The sums of a whole group of a block. `open`: see weigh_blocks.h. */
 RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, int q, float at, int open, int kind) {
@@ -144,10 +137,8 @@ RAFFLE_FN vsums block_sums(const cpu_row *row, int64_t g, const block_refs *f, i
         vm above[FEW_CHAINS];
         for (int n = 0; n < FEW_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
         for (int n = 0; n < FEW_CHAINS; ++n) above[n] = v_gt(x[n], v_set(at));
-        if (open)
-            v_weights_open(x, FEW_CHAINS, f, q);
-        else
-            v_weights_block(x, FEW_CHAINS, f, q);
+        if (open) v_weights_open(x, FEW_CHAINS, f, q);
+        else v_weights_block(x, FEW_CHAINS, f, q);
         for (int n = 0; n < FEW_CHAINS; ++n) {
             const vu weight = v_round(x[n]);
             s.low = v_add_u(s.low, weight);
@@ -167,15 +158,15 @@ static void group_weigh_above(const work *k, const weighing *w, int64_t g, float
     s->mass[g] = s->peak[g] > at ? group_kept(k->row, s, w, g, cut_above(at), k->kind) : 0;
 }
 
-/* Weighs a row whose maxima are known and whose reference is plain: returns its mass, and leaves the tickets of what is
- * above `at` in mass[] and their sum in *tickets. */
+/* Weighs a row whose maxima are known and whose reference is plain: returns its mass, and leaves the tickets of what is above `at`
+ * in mass[] and their sum in *tickets. */
 RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, uint64_t *tickets, int kind) {
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
     const int64_t whole = row.params.vocab / GROUP;
     uint64_t total = 0, above = 0;
     uint32_t open = V_OPEN && !(kind & READ_ALLOW); /* 1: v_weights_open has met nothing that it cannot weigh */
-    v_flush(1);                                     /* weights that small are no part of any sum */
+    v_flush(1); /* weights that small are no part of any sum */
     for (int64_t first = 0; first < s.groups; first += BLOCK) {
         const int64_t end = first + BLOCK < s.groups ? first + BLOCK : s.groups, full = end < whole ? end : whole;
         uint32_t low[BLOCK], below[BLOCK];
@@ -185,12 +176,9 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
         block_refs_make(&f, w->scale, s.peak + first, s.exponent + first);
         for (int q = 0; q < BLOCK; ++q) below[q] = (uint32_t)w->row.exponent - (uint32_t)s.exponent[first + q];
         for (int q = 0; q < BLOCK; ++q) {
-            if (first + q >= full || !(f.plain >> q & 1))
-                memset(&a[q], 0, sizeof a[q]);
-            else if (open & f.open >> q)
-                a[q] = block_sums(&row, first + q, &f, q, at, V_OPEN, kind);
-            else
-                a[q] = block_sums(&row, first + q, &f, q, at, 0, kind);
+            if (first + q >= full || !(f.plain >> q & 1)) memset(&a[q], 0, sizeof a[q]);
+            else if (open & f.open >> q) a[q] = block_sums(&row, first + q, &f, q, at, V_OPEN, kind);
+            else a[q] = block_sums(&row, first + q, &f, q, at, 0, kind);
         }
         for (int q = 0; q < BLOCK; q += 4) {
             const vsums *const t = a + q;
@@ -199,20 +187,14 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
             v_store_totals_u(low + q, t[0].above_low, t[1].above_low, t[2].above_low, t[3].above_low);
             v_store_totals(size + q, t[0].above_size, t[1].above_size, t[2].above_size, t[3].above_size);
         }
-        const uint32_t usual = f.plain & sizes_finite(s.size + first),
-                       every = full > first ? (2u << (full - first - 1)) - 1 : 0;
+        const uint32_t usual = f.plain & sizes_finite(s.size + first), every = full > first ? (2u << (full - first - 1)) - 1 : 0;
         if (f.plain & ~usual & every) open = 0; /* where one -inf is, there are more */
         for (int64_t g = first; g < end; ++g) {
             const int q = (int)(g - first);
-            if (g >= whole || !(usual >> q & 1))
-                group_weigh_above(k, w, g, at);
-            else if (!(s.peak[g] > at))
-                s.mass[g] = 0;
-            else if (below[q] <= TICKET_BITS)
-                s.mass[g] = sum_resolve(low[q], size[q]) << (TICKET_BITS - below[q]);
-            else
-                s.mass[g] =
-                    group_kept(&row, &s, w, g, cut_above(at), k->kind); /* tickets of a token lose its last bits */
+            if (g >= whole || !(usual >> q & 1)) group_weigh_above(k, w, g, at);
+            else if (!(s.peak[g] > at)) s.mass[g] = 0;
+            else if (below[q] <= TICKET_BITS) s.mass[g] = sum_resolve(low[q], size[q]) << (TICKET_BITS - below[q]);
+            else s.mass[g] = group_kept(&row, &s, w, g, cut_above(at), k->kind); /* tickets of a token lose its last bits */
             above += s.mass[g];
             total += group_weighed(&s, g, w);
         }
@@ -224,15 +206,14 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
 
 /* ---- what the estimate settles -------------------------------------------------------------------------- */
 
-/* Whether top-p's threshold is the same for every mass in a range, and then among the tokens of the state's list. The
- * threshold falls as the target grows. If not: UNSURE, or MANY if there are too many tokens above it for the list. */
+/* Whether top-p's threshold is the same for every mass in a range, and then among the tokens of the state's list. The threshold
+ * falls as the target grows. If not: UNSURE, or MANY if there are too many tokens above it for the list. */
 enum { UNSURE, SETTLED, MANY };
 static int row_settle(const work *k, const weighing *w, mass_range range) {
     const float p = k->row->params.top_p;
     const quest least = {share_of(p, range.low), 1}, most = {share_of(p, range.high), 1};
     if (least.target >> (32 + TICKET_BITS) >= FLAT_LEAST) return MANY;
-    for (int64_t count = TOP_P_FIRST / 4; count <= 4 * TOP_P_FIRST;
-         count *= 4) { /* as row_threshold does, but from fewer on */
+    for (int64_t count = TOP_P_FIRST / 4; count <= 4 * TOP_P_FIRST; count *= 4) { /* as row_threshold does, but from fewer on */
         const float bound = peak_bound(k, count, w->best);
         if (!(bound > -FLT_MAX)) return UNSURE;
         const listing l = k->loops->list(k, w, just_below(bound), PLUS_INF);
@@ -247,12 +228,11 @@ static int row_settle(const work *k, const weighing *w, mass_range range) {
 
 static mass_range row_range(const work *k, const weighing *w) {
     const row_state *const state = k->state;
-    return mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best,
-                         k->row->params.vocab);
+    return mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best, k->row->params.vocab);
 }
 
-/* The token of top-p alone where the row was estimated as a whole and too many tokens stay for a list; else
- * RULE_NO_TOKEN, and what was found out is kept. */
+/* The token of top-p alone where the row was estimated as a whole and too many tokens stay for a list; else RULE_NO_TOKEN, and what was
+ * found out is kept. */
 static int32_t row_broad(const work *k, const weighing *w, int *nan) {
     row_state *const state = k->state;
     const mass_range range = row_range(k, w);
@@ -262,9 +242,8 @@ static int32_t row_broad(const work *k, const weighing *w, int *nan) {
     return settled == MANY ? k->loops->nucleus(k, w->scale, &state->estimator, nan) : RULE_NO_TOKEN;
 }
 
-/* The row's mass for top-p's share; or where an estimate settles what is asked of it, any that it may have. Where many
- * tokens stay, a sketch guesses the threshold before the row is weighed, so that one reading does for the mass and for
- * what is above the guess. */
+/* The row's mass for top-p's share; or where an estimate settles what is asked of it, any that it may have. Where many tokens stay,
+ * a sketch guesses the threshold before the row is weighed, so that one reading does for the mass and for what is above the guess. */
 RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
     row_state *const state = k->state;
     if (kind & READ_PROBS || !state->estimated || !state_fits(state, w)) return k->loops->weigh(k, w);
@@ -277,8 +256,7 @@ RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
         settled = !range.high ? UNSURE : state->settled ? SETTLED : state->many ? MANY : row_settle(k, w, range);
     }
     if (settled == SETTLED) return range.low;
-    if (settled == MANY && w->row.kind == REF_PLAIN &&
-        sketch_guess(k, w, (double)p->top_p, (double)range.low, &s, kind)) {
+    if (settled == MANY && w->row.kind == REF_PLAIN && sketch_guess(k, w, (double)p->top_p, (double)range.low, &s, kind)) {
         uint64_t tickets, mass = row_weigh_above(k, w, s.guess.low, &tickets, kind);
         sketch_keep(k, &s, tickets);
         return mass;

@@ -322,10 +322,14 @@ static double nucleus_stretches(const cpu_scratch *s, const band *b, float keep)
     double sum = 0.0;
     int64_t first = 0;
     for (int64_t h = 0; h < b->stretches; ++h) {
-        vf kept = v_set(0.0f);
-        for (; first < s->exponent[h]; first += V_LANES)
-            kept = v_add_where(v_ge(v_load_f32(x + first), v_set(keep)), kept, v_load_f32(weight + first));
-        const double held = (double)s->size[h] + (double)v_total(kept);
+        double held = (double)s->size[h];
+        while (first < s->exponent[h]) { /* no more than NUCLEUS_DEPTH says at once: a whole stretch may be in the band */
+            const int64_t end = first + BAND_BLOCK * V_LANES < s->exponent[h] ? first + BAND_BLOCK * V_LANES : s->exponent[h];
+            vf kept = v_set(0.0f);
+            for (; first < end; first += V_LANES)
+                kept = v_add_where(v_ge(v_load_f32(x + first), v_set(keep)), kept, v_load_f32(weight + first));
+            held += (double)v_total(kept);
+        }
         s->mass[h] = bits_of_double(held);
         sum += held;
     }

@@ -69,7 +69,9 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return _mm256_and_ps(m, _mm256_cmp_ps(a, b, _CMP_ORD_Q)); }
 RAFFLE_FN vm v_and(vm a, vm b) { return _mm256_and_ps(a, b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return _mm256_andnot_ps(b, a); }
-RAFFLE_FN vm v_neither(vm a, vm b) { return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_castps_si256(_mm256_or_ps(a, b)), _mm256_setzero_si256())); }
+RAFFLE_FN vm v_neither(vm a, vm b) {
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_castps_si256(_mm256_or_ps(a, b)), _mm256_setzero_si256()));
+}
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return v_and(v_gt(a, low), _mm256_cmp_ps(a, high, _CMP_LE_OQ)); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return v_add(a, _mm256_and_ps(m, b)); }
 RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return _mm256_add_epi32(a, v_where(m, b)); }
