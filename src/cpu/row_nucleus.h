@@ -48,6 +48,9 @@ static sketch_moments sketch_measure(const work *k, int64_t count, float low, fl
     return m;
 }
 
+/* How many of the sketch's tokens are above a value; it is whole vectors. */
+static int64_t sketch_tokens(const work *k, int64_t count, float value) { return tokens_above(k->scratch->list_x, count, value); }
+
 /* Reads the sketch and estimates it: returns how many tokens, *all from the least to the largest of them. */
 RAFFLE_FN int64_t sketch_estimate(const work *k, const estimator *e, span *all, int kind) {
     const cpu_row row = *k->row;
@@ -93,8 +96,8 @@ RAFFLE_FN int band_guess(const work *k, float share, band *b, int kind) {
                        (float)square_root((double)(rest * rest * m.squares_above + share * share * m.squares_below));
     const float under_step = m.above_low - s.above_low, over_step = s.above_low - m.above_high;
     if (wide > 0x1p-3f * wanted || wide > 0x1p-3f * (sum - wanted) || !(under_step > 0.0f && over_step > 0.0f)) {
-        span low = {all.low, s.low, sum, s.above_low},
-             high = {s.low, all.high, s.above_low, 0.0f}; /* not along a straight line */
+        span low = {all.low, s.low, sum, s.above_low}, high = {s.low, all.high, s.above_low, 0.0f}; /* not along a straight line */
+        if (over > wide) low = s; /* that end is below the band already */
         if (wanted + wide < sum) span_narrow(k, count, &low, wanted + wide, 0.25f * wide);
         if (wanted > wide) span_narrow(k, count, &high, wanted - wide, 0.25f * wide);
         b->low = low.low;
@@ -106,7 +109,7 @@ RAFFLE_FN int band_guess(const work *k, float share, band *b, int kind) {
     if (over > slack && b->high < s.high) b->high = s.high; /* many are equal */
     if (!(b->low > all.low)) b->low = all.low;
     b->heavy = (float)SKETCH_OF * wanted / (float)FLAT_LEAST;
-    return b->low < b->high;
+    return b->low < b->high && (sketch_tokens(k, count, b->low) - sketch_tokens(k, count, b->high)) * SKETCH_OF < k->scratch->list_max;
 }
 
 /* ---- the reading ------------------------------------------------------------------------------------------- */
