@@ -5,7 +5,6 @@
  * constant. */
 
 #define ESTIMATE_FAR 32.0f /* powers of two from which on estimates are made once more */
-enum { FEW_CHAINS = V_CHAINS < 4 ? V_CHAINS : 4 }; /* there are not many masks, nor registers for all sums */
 /* The most additions of floats that an estimate goes through: in its lane and chain, of the chains, of the lanes. */
 enum { ESTIMATE_DEPTH = GROUP / V_LANES / FEW_CHAINS + FEW_CHAINS + 4 };
 
@@ -96,7 +95,7 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
     if (!ref_is_near(scale, first)) return k->loops->scan_weigh(k, scale, nan);
     estimator e = estimator_make(scale, first);
     numbers = v_every();
-    for (int64_t from = 0, to = some; from < whole; from = to, to = whole) {
+    for (int64_t from = 0, to = some, tried = draws; from < whole; from = to, to = whole) {
         groups_estimate(&row, &s, from, to, &e, &numbers, kind);
         if (to == whole) break;
         for (int64_t g = some; g % PEAK_PAD; ++g) s.peak[g] = MINUS_INF;
@@ -105,11 +104,14 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
         if ((seen - first) * scale.c > ESTIMATE_FAR) { /* once more, from what is nearer to the largest */
             e = estimator_make(scale, seen);
             to = 0;
-        } else if (!draws && estimate_flat(k, &e, part, seen)) {
-            const float best = k->loops->scan(k, nan);
-            state->estimated = estimate_flat(k, &e, all, best);
+        } else if (!tried && estimate_flat(k, &e, part, seen)) {
+            tried = 1;
+            if (state->alone && (state->token = k->loops->nucleus(k, scale, &e, nan)) != RULE_NO_TOKEN) return seen;
+            const float best = state->peaked ? PLUS_INF : k->loops->scan(k, nan);
+            state->estimated = !state->peaked && estimate_flat(k, &e, all, best);
             state->sum = 0.0;
             if (state->estimated) return best;
+            if (state->alone) to = 0; /* size[] holds something else by now */
         }
     }
     for (int64_t g = whole; g < s.groups; ++g) s.size[g] = group_estimate_edge(&row, g, &e, &s.peak[g], &numbers, kind);
@@ -225,6 +227,22 @@ static int row_settle(const work *k, const weighing *w, mass_range range) {
     return MANY;
 }
 
+static mass_range row_range(const work *k, const weighing *w) {
+    const row_state *const state = k->state;
+    return mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best, k->row->params.vocab);
+}
+
+/* The token of top-p alone where the row was estimated as a whole and too many tokens stay for a list; else RULE_NO_TOKEN, and what was
+ * found out is kept. */
+static int32_t row_broad(const work *k, const weighing *w, int *nan) {
+    row_state *const state = k->state;
+    const mass_range range = row_range(k, w);
+    const int settled = range.high ? row_settle(k, w, range) : UNSURE;
+    state->estimated = 1; /* lists forget it */
+    state->many = settled == MANY;
+    return settled == MANY ? k->loops->nucleus(k, w->scale, &state->estimator, nan) : RULE_NO_TOKEN;
+}
+
 /* The row's mass for top-p's share; or where an estimate settles what is asked of it, any that it may have. Where many tokens stay,
  * a sketch guesses the threshold before the row is weighed, so that one reading does for the mass and for what is above the guess. */
 RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
@@ -235,8 +253,8 @@ RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
     int settled = MANY;
     sketched s;
     if (state->sum > 0.0) {
-        range = mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best, p->vocab);
-        settled = range.high ? row_settle(k, w, range) : UNSURE;
+        range = row_range(k, w);
+        settled = !range.high ? UNSURE : state->settled ? SETTLED : state->many ? MANY : row_settle(k, w, range);
     }
     if (settled == SETTLED) return range.low;
     if (settled == MANY && w->row.kind == REF_PLAIN && sketch_guess(k, w, (double)p->top_p, (double)range.low, &s, kind)) {

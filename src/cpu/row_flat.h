@@ -7,6 +7,8 @@
 /* Rows of at least FLAT_VOCAB tokens, of which FLAT_LEAST or more must stay, whatever they are; 1 of SKETCH_OF is looked at. */
 enum { FLAT_VOCAB = 8192, FLAT_LEAST = 32, SKETCH_OF = 32 };
 
+enum { FEW_CHAINS = V_CHAINS < 4 ? V_CHAINS : 4 }; /* there are not many masks, nor registers for all sums */
+
 /* A sketch of a row is in the list's memory: logits in list_x, weights in the row's units in list_t, as floats. */
 RAFFLE_FN float *sketch_weights(const cpu_scratch *s) { return (float *)s->list_t; }
 

@@ -331,6 +331,8 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
 
 #include "row_flat.h"
 
+#include "row_nucleus.h"
+
 #include "row_estimate.h"
 
 #include "row_more.h"
@@ -343,6 +345,7 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
         return row_scan_weigh(k, s, nan, leave_nothing, four##_fours, kind);                                           \
     }                                                                                                                  \
     static float name##_scan_estimate(const work *k, scale s, int *nan) { return row_scan_estimate(k, s, nan, kind); }  \
+    static int32_t name##_nucleus(const work *k, scale s, const estimator *e, int *nan) { return row_nucleus(k, s, e, nan, kind); } \
     static int name##_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {     \
         return row_guessed(k, w, q, mass, low, high, kind);                                                            \
     }                                                                                                                  \
@@ -358,7 +361,7 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
     static void name##_weigh_some(const work *k, const weighing *w, int64_t first, int64_t end) {                      \
         groups_tickets(k, w, first, end, kind);                                                                        \
     }                                                                                                                  \
-    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_scan_estimate, name##_list, name##_sketch, \
+    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_scan_estimate, name##_nucleus, name##_list, name##_sketch, \
                                name##_guessed, name##_weigh, name##_share_mass, name##_weigh_kept, name##_weigh_some,  \
                                peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, \
                                row_least, row_most, row_count, row_moments, row_surprise, row_radius, row_cap};
@@ -416,7 +419,7 @@ DEFINE_PATCHED(uint64_t, surprise, c.low, (const work *k, const weighing *w, flo
                temperature, c, mass)
 DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, float center, quest q), k, w, c, center, q)
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
-static const loops patched = {READ_F32, NULL, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh,
+static const loops patched = {READ_F32, NULL, NULL, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh,
                               patched_weigh_kept, NULL, patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger,
                               draw_list, patched_draw_group,
                               patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,

@@ -32,6 +32,7 @@ typedef struct loops {
     float (*scan)(const work *, int *nan);
     float (*scan_weigh)(const work *, scale, int *nan);
     float (*scan_estimate)(const work *, scale, int *nan);
+    int32_t (*nucleus)(const work *, scale, const estimator *, int *nan);
     listing (*list)(const work *, const weighing *, float low, float high);
     listing (*sketch)(const work *, const weighing *);
     int (*guessed)(const work *, const weighing *, quest, uint64_t mass, float *low, float *high);
@@ -298,6 +299,10 @@ typedef struct row_state {
     int estimated; /* for top-p and draws: whether `sum` is that of the row's estimates by `estimator`; where it is 0, the row is flat */
     estimator estimator;
     double sum;
+    int many;      /* whether it is known that too many tokens stay for a list */
+    int peaked;    /* whether a token was met that is too heavy for a flat row */
+    int alone;     /* whether only the token is asked for, by top-p alone */
+    int32_t token; /* that, if it is known already; else RULE_NO_TOKEN */
 } row_state;
 
 enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if top-k is to list tokens */
@@ -460,6 +465,9 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     state_clear(&state);
     const scale all = scale_first(row);
     const rules r = rules_make(&row->params);
+    state.alone = row->only_token && row_estimates(row, &r, s) && !r.min_p_last && r.filter_temperature == row->params.temperature;
+    state.token = RULE_NO_TOKEN;
+    state.many = state.peaked = 0;
     state.fine = all.flat && s->groups <= FINE_GROUPS && r.top_k && !r.greedy;
     if (row->patch) { /* read already */
         state.fine = 0;
@@ -478,6 +486,14 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
         k.best = all.flat                    ? set->scan(&k, &nan)
                  : row_estimates(row, &r, s) ? set->scan_estimate(&k, all, &nan)
                                              : set->scan_weigh(&k, all, &nan);
+    }
+    if (state.alone && state.estimated && state.sum > 0.0) {
+        const weighing w = weighing_make(row->params.temperature, k.best);
+        state.token = row_broad(&k, &w, &nan);
+    }
+    if (state.token != RULE_NO_TOKEN) {
+        const answer a = {state.token, nan ? RULE_ROW_NAN : 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0, 0.0f, 0};
+        return a;
     }
     answer a = row_answer(&k, &row->params, k.best);
     if (nan) a.row_flags |= RULE_ROW_NAN;

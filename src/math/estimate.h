@@ -87,6 +87,17 @@ RAFFLE_FN estimate_error estimate_off(int depth, const estimator *e, const ref *
     return off;
 }
 
+/* The same for sums of any tokens, not of whole groups; `all` is a part of whatever is summed in all, if the row's largest token is in
+ * it. For what estimate_off says of the D of tokens holds for the tokens of any set that has the largest; and beyond that
+ *     rounded weights       half a unit for each token, where the largest of 256 weighs 2^31: all together u of the row. (Of what is
+ *                           above a value, where a group's largest always is, it is u of itself, which `own` has.)
+ *     tickets               of each token, less than one too few: 2^-40 of the sum for each */
+RAFFLE_FN estimate_error estimate_off_tokens(int depth, const estimator *e, const ref *row, float best, int64_t vocab) {
+    estimate_error off = estimate_off(depth, e, row, best, vocab);
+    off.all += 0x1p-24 + (double)vocab * 0x1p-40;
+    return off;
+}
+
 /* Between which two numbers a row's mass lies. high 0: it is not known. */
 typedef struct mass_range { uint64_t low, high; } mass_range;
 

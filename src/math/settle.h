@@ -20,6 +20,15 @@ RAFFLE_FN int draw_settles(double chance, double before, double through, double 
     return at - before >= border_margin(chance, before, sum, e) && through - at > border_margin(chance, through, sum, e);
 }
 
+/* Whether top-p keeps a token with `above` of the row's `sum` in larger logits, whatever the estimates are off: what is above must be
+ * less than `share` of the mass. 1: it does, and so all larger ones; 0: it does not, nor any smaller one; -1: that does not say. It is
+ * the question whether the border lies below `share`, and ceil(share mass) for it is the same: masses are integers. */
+RAFFLE_FN int share_settles(double share, double above, double sum, estimate_error e) {
+    const double margin = border_margin(share, above, sum, e), less = share * sum - above;
+    if (!(e.own < 1.0)) return -1;
+    return less > margin ? 1 : -less >= margin ? 0 : -1;
+}
+
 /* Whether x < y, of which one may be off by `off` of itself. -1: that does not say. */
 RAFFLE_FN int less_settles(double x, double y, double off) { return x * (1.0 + off) < y ? 1 : x * (1.0 - off) > y ? 0 : -1; }
 
