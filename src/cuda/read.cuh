@@ -11,7 +11,7 @@
 #ifndef RAFFLE_CUDA_READ_CUH
 #define RAFFLE_CUDA_READ_CUH
 
-#include "group.cuh"
+#include "group_weigh.cuh"
 
 #include "cut.h"
 #if CUT_MORE

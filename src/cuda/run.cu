@@ -6,7 +6,7 @@
 
 #include "vec_one.h"
 
-#include "kernel.cuh"
+#include "grid.cuh"
 #include "verify.cuh"
 
 cudaError_t verify_launch(verify_args *a, int dtype, const device_facts &gpu, cudaStream_t stream); /* verify.cu */

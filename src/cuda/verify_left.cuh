@@ -4,6 +4,7 @@
 #ifndef RAFFLE_CUDA_VERIFY_LEFT_CUH
 #define RAFFLE_CUDA_VERIFY_LEFT_CUH
 
+#include "grid.cuh"
 #include "verify_propose.cuh"
 
 /* ---- the token that is recovered --------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 #ifndef RAFFLE_CUDA_WIDE_CUH
 #define RAFFLE_CUDA_WIDE_CUH
 
-#include "wide_window.cuh"
+#include "wide_pick.cuh"
 
 /* The draw: q.mass holds what groups [from, to) keep, tokens >= threshold, and one of their stretches, which are whole, has the ticket.
  * Leaves q.token. */
