@@ -464,11 +464,14 @@ typedef struct raffle_tokens {
     uint32_t reserved;
     int64_t rows;
     const int32_t *slot;  /* [rows]; NULL: row r is slot r */
-    const int32_t *token; /* [rows, stride] */
-    const int32_t *count; /* [rows] tokens of each row; NULL: stride */
+    const int32_t *token; /* [rows, stride], or as `first` says */
+    const int32_t *count; /* [rows] tokens of each row; NULL: as many as there is room for, which is stride, or what `first` says */
     int64_t stride;       /* 0: 1 */
     struct CUstream_st *stream; /* CUDA: a cudaStream_t; NULL: the default stream. CPU: must be NULL */
     uint32_t *row_flags;  /* [rows] or NULL. 0: done as asked, which on the CPU all are */
+    const int32_t *first; /* [rows + 1] or NULL: row r has token[first[r]] .. token[first[r + 1] - 1], and stride is 0. For prompts one
+                             behind the other, and for what raffle_verify has emitted: then these are the first target rows of requests.
+                             raffle_state_prompt and raffle_state_accept only */
 } raffle_tokens;
 
 RAFFLE_API size_t raffle_state_bytes(const raffle_state *state); /* of all slots; 0 if a field is out of range */
@@ -476,7 +479,8 @@ RAFFLE_API size_t raffle_state_bytes(const raffle_state *state); /* of all slots
 RAFFLE_API raffle_status raffle_state_clear(const raffle_state *state, struct CUstream_st *stream, raffle_error *error);
 /* A new request: the slot's history is these tokens, as its prompt. */
 RAFFLE_API raffle_status raffle_state_prompt(const raffle_state *state, const raffle_tokens *prompt, raffle_error *error);
-/* Tokens of the output; RAFFLE_NO_TOKEN ends a row's. raffle_result.token can be given as it is. */
+/* Tokens of the output; RAFFLE_NO_TOKEN ends a row's. raffle_result.token can be given as it is, and so can raffle_verified.token, with
+ * stride drafts.each + 1, or with `first`. */
 RAFFLE_API raffle_status raffle_state_accept(const raffle_state *state, const raffle_tokens *tokens, raffle_error *error);
 /* Takes the last `count` tokens of the output back (drafts that were rejected); `token` and `stride` are not used. */
 RAFFLE_API raffle_status raffle_state_truncate(const raffle_state *state, const raffle_tokens *tokens, raffle_error *error);

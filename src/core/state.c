@@ -89,8 +89,12 @@ static raffle_status change(const raffle_state *state, const raffle_tokens *toke
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "rows is %lld: must be 0 to slots, %lld", (long long)t->rows,
                            (long long)call.state.slots);
     if (t->stride < 0) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "stride is %lld: must be 0 or more", (long long)t->stride);
-    if (!t->stride) t->stride = 1;
-    const int reads = action == STATE_PROMPT || action == STATE_ACCEPT || action == STATE_FORK;
+    const int appends = action == STATE_PROMPT || action == STATE_ACCEPT, reads = appends || action == STATE_FORK;
+    if (t->first && !appends)
+        return raffle_fail(error, RAFFLE_E_UNSUPPORTED, -1, "tokens.first is set: only prompts and accepted tokens have it");
+    if (t->first && t->stride)
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "stride is %lld: must be 0 where first is set", (long long)t->stride);
+    if (!t->stride && !t->first) t->stride = 1;
     if (reads && t->rows && !t->token) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "tokens.token is NULL");
     if (reads) status = raffle_check_stride(t->rows, t->stride, "stride", error);
     if (status) return status;

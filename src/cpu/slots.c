@@ -5,15 +5,22 @@
 #include "prepare.h"
 
 static int64_t slot_at(const state_call *c, int64_t row) { return c->tokens.slot ? c->tokens.slot[row] : row; }
+/* A row's tokens, and how many there is room for. */
+static const int32_t *tokens_at(const state_call *c, int64_t row) {
+    return c->tokens.token + (c->tokens.first ? c->tokens.first[row] : row * c->tokens.stride);
+}
+static int64_t room_at(const state_call *c, int64_t row) {
+    return c->tokens.first ? (int64_t)c->tokens.first[row + 1] - c->tokens.first[row] : c->tokens.stride;
+}
 static int64_t count_at(const state_call *c, int64_t row) {
     if (c->action == STATE_RESET || c->action == STATE_FORK) return 1;
-    return c->tokens.count ? c->tokens.count[row] : c->tokens.stride;
+    return c->tokens.count ? c->tokens.count[row] : room_at(c, row);
 }
 static history slot_history(const state_call *c, int64_t slot) { return raffle_slot_history(&c->state, &c->layout, slot); }
 
 /* Tokens of a row of STATE_ACCEPT before the RAFFLE_NO_TOKEN that may end them. */
 static int64_t row_length(const state_call *c, int64_t row) {
-    const int32_t *token = c->tokens.token + row * c->tokens.stride;
+    const int32_t *token = tokens_at(c, row);
     int64_t count = count_at(c, row), n = 0;
     while (n < count && (c->action != STATE_ACCEPT || token[n] != RAFFLE_NO_TOKEN)) ++n;
     return n;
@@ -26,11 +33,11 @@ static raffle_status check_slot(const state_call *c, int64_t row, int64_t slot, 
 }
 
 static raffle_status check_tokens(const state_call *c, int64_t row, raffle_error *error) {
-    const raffle_tokens *t = &c->tokens;
+    const int32_t *token = tokens_at(c, row);
     int64_t length = row_length(c, row), room = c->state.history_max;
     if (c->action == STATE_ACCEPT) room -= slot_history(c, slot_at(c, row)).head->length;
     for (int64_t i = 0; i < length; ++i) {
-        int32_t id = t->token[row * t->stride + i];
+        int32_t id = token[i];
         if (id < 0 || id >= c->state.vocab)
             return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "token %lld of row %lld is %d: must be 0 to %lld", (long long)i,
                                (long long)row, id, (long long)c->state.vocab - 1);
@@ -42,21 +49,24 @@ static raffle_status check_tokens(const state_call *c, int64_t row, raffle_error
 }
 
 static raffle_status check_row(const state_call *c, int64_t row, raffle_error *error) {
-    const raffle_tokens *t = &c->tokens;
     raffle_status status = check_slot(c, row, slot_at(c, row), error);
     if (status) return status;
-    const int32_t to = c->action == STATE_FORK ? t->token[row * t->stride] : 0;
+    const int32_t to = c->action == STATE_FORK ? tokens_at(c, row)[0] : 0;
     if (to < 0 || to >= c->state.slots)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "token of row %lld is %d: must be a slot, 0 to %lld", (long long)row, to,
                            (long long)c->state.slots - 1);
     const int made_anew = c->action == STATE_PROMPT || c->action == STATE_RESET;
     if (!made_anew) status = raffle_check_history(&c->state, &c->layout, slot_at(c, row), row, "row", error);
     if (status) return status;
-    int64_t count = count_at(c, row);
     int reads = c->action == STATE_PROMPT || c->action == STATE_ACCEPT;
-    if (reads && (count < 0 || count > t->stride))
+    const int32_t *first = c->tokens.first;
+    if (first && (first[row] < 0 || first[row + 1] < first[row]))
+        return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "first of row %lld is %d, and %d behind it: must be 0 or more, and not fall",
+                           (long long)row, first[row], first[row + 1]);
+    int64_t count = count_at(c, row);
+    if (reads && (count < 0 || count > room_at(c, row)))
         return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "count of row %lld is %lld: must be 0 to %lld", (long long)row,
-                           (long long)count, (long long)t->stride);
+                           (long long)count, (long long)room_at(c, row));
     if (count < 0)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, row, "count of row %lld is %lld: must be 0 or more", (long long)row, (long long)count);
     if (c->action == STATE_TRUNCATE) {
@@ -70,7 +80,7 @@ static raffle_status check_row(const state_call *c, int64_t row, raffle_error *e
 
 /* The slot that a row changes. */
 static int64_t changed_at(const state_call *c, int64_t row) {
-    return c->action == STATE_FORK ? c->tokens.token[row * c->tokens.stride] : slot_at(c, row);
+    return c->action == STATE_FORK ? tokens_at(c, row)[0] : slot_at(c, row);
 }
 
 /* No slot is changed twice, nor copied and changed. Slots are marked for a moment, all of which are in range. */
@@ -103,7 +113,7 @@ static void fork(const history *from, const history *to) {
 }
 
 static void change_row(const state_call *c, int64_t row) {
-    const int32_t *token = c->tokens.token ? c->tokens.token + row * c->tokens.stride : NULL;
+    const int32_t *token = c->tokens.token ? tokens_at(c, row) : NULL;
     history h = slot_history(c, slot_at(c, row));
     if (c->action == STATE_RESET || c->action == STATE_PROMPT) reset(&h);
     if (c->action == STATE_FORK) {

@@ -17,7 +17,7 @@ enum {
 struct change_args {
     slot_pool pool;
     int64_t rows, stride;
-    const int32_t *slot, *token, *count;
+    const int32_t *slot, *token, *count, *first;
     uint32_t *row_flags;
     bool prompt; /* append_kernel: the tokens are a prompt */
 };
@@ -128,11 +128,15 @@ static __device__ void index_forget(const history &h, uint32_t part, uint32_t pa
 
 /* ---- prompt and accept ------------------------------------------------------------------------------- */
 
+static __device__ __forceinline__ const int32_t *tokens_at(const change_args &a, int64_t row) {
+    return a.token + (a.first ? a.first[row] : row * a.stride);
+}
+
 /* How many tokens of a row there are, or the flags that refuse it: looks at no more than would fit. */
 static __device__ uint32_t tokens_check(const change_args &a, int64_t row, int32_t room, count_space *space, int32_t *length) {
-    const int32_t *const token = a.token + row * a.stride;
-    const int64_t count = a.count ? a.count[row] : a.stride;
-    if (count < 0 || count > a.stride) return RAFFLE_ROW_ARGUMENT;
+    const int32_t *const token = tokens_at(a, row);
+    const int64_t most = a.first ? (int64_t)a.first[row + 1] - a.first[row] : a.stride, count = a.count ? a.count[row] : most;
+    if (count < 0 || count > most || (a.first && a.first[row] < 0)) return RAFFLE_ROW_ARGUMENT;
     const int32_t look = count <= room ? (int32_t)count : room + 1;
     for (int32_t i = (int32_t)threadIdx.x; i < look; i += (int32_t)blockDim.x) {
         if (token[i] >= 0 && token[i] < a.pool.vocab) continue;
@@ -161,7 +165,7 @@ static __global__ void __launch_bounds__(MANY_THREADS, 1) append_kernel(change_a
      * counted anew. Entries for the whole vocabulary are always enough. */
     const bool anew = a.prompt || (h.entry_max < a.pool.vocab && head.entries + length > h.entry_max);
     const int32_t used = anew ? 0 : head.entries;
-    const int32_t *const token = a.token + row * a.stride;
+    const int32_t *const token = tokens_at(a, row);
     for (int32_t i = (int32_t)threadIdx.x; i < length; i += (int32_t)blockDim.x) h.token[head.length + i] = token[i];
     if (anew) index_forget(h, 0, 1);
     if (!threadIdx.x) space.used = used, space.lost = 0;
@@ -280,7 +284,7 @@ static cudaError_t kernel_launch(const state_call *c, change_args *a) {
 
 raffle_status slots_change(const state_call *c, raffle_error *error) {
     const raffle_tokens *t = &c->tokens;
-    change_args a = {slot_pool_make(&c->state, &c->layout), t->rows, t->stride, t->slot, t->token, t->count, t->row_flags,
+    change_args a = {slot_pool_make(&c->state, &c->layout), t->rows, t->stride, t->slot, t->token, t->count, t->first, t->row_flags,
                      c->action == STATE_PROMPT};
     if (c->action == STATE_CLEAR) a.rows = c->state.slots;
     if (!a.rows) return RAFFLE_OK;

@@ -118,7 +118,7 @@ TEST(state_layout) {
     AT(raffle_state, history_max, 24);
     AT(raffle_state, vocab, 32);
     AT(raffle_state, memory, 40);
-    SIZE(raffle_tokens, 64);
+    SIZE(raffle_tokens, 72);
     AT(raffle_tokens, reserved, 4);
     AT(raffle_tokens, rows, 8);
     AT(raffle_tokens, slot, 16);
@@ -127,6 +127,7 @@ TEST(state_layout) {
     AT(raffle_tokens, stride, 40);
     AT(raffle_tokens, stream, 48);
     AT(raffle_tokens, row_flags, 56);
+    AT(raffle_tokens, first, 64);
 }
 
 TEST(request_layout) {

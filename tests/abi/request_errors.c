@@ -388,6 +388,35 @@ TEST(states) {
     CHECK_STATUS(raffle_state_clear(&f.state, NULL, NULL), RAFFLE_OK);
 }
 
+/* Offsets of rows that do not belong together, and where there are none. */
+TEST(states_of_ragged_rows) {
+    int32_t first[3] = {0, 3, 5}, count[2] = {3, 3};
+    const int32_t slot[2] = {0, 2}, token[5] = {1, 2, 3, 4, VOCAB};
+    CHECK_STATUS(raffle_state_clear(&f.state, NULL, NULL), RAFFLE_OK);
+    raffle_tokens good = raffle_tokens_init();
+    good.rows = 2;
+    good.slot = slot;
+    good.token = token;
+    good.first = first;
+    for (int what = PROMPT; what <= FORK; ++what) {
+        raffle_tokens t = good;
+        t.count = what == TRUNCATE ? count : NULL;
+        if (what > ACCEPT) {
+            change_refused(what, &f.state, &t, RAFFLE_E_UNSUPPORTED, -1, "tokens.first");
+            continue;
+        }
+        change_refused(what, &f.state, &t, RAFFLE_E_ARGUMENT, 1, "token 1 of row 1");
+        t.stride = 1, change_refused(what, &f.state, &t, RAFFLE_E_ARGUMENT, -1, "stride"), t = good;
+        t.count = count, change_refused(what, &f.state, &t, RAFFLE_E_ARGUMENT, 1, "count of row 1"), t = good;
+        first[2] = 2, change_refused(what, &f.state, &t, RAFFLE_E_ARGUMENT, 1, "first of row 1"), first[2] = 5;
+        first[0] = -1, change_refused(what, &f.state, &t, RAFFLE_E_ARGUMENT, 0, "first of row 0"), first[0] = 0;
+    }
+    good.size = offsetof(raffle_tokens, first); /* a caller of an older header */
+    good.stride = 1;
+    CHECK_STATUS(raffle_state_accept(&f.state, &good, NULL), RAFFLE_OK);
+    CHECK_STATUS(raffle_state_clear(&f.state, NULL, NULL), RAFFLE_OK);
+}
+
 /* What the host can see is refused for slots on a GPU as well, whether or not there is one. The memory of this pool is the
  * host's: no call may get through. */
 TEST(states_of_cuda) {
@@ -489,6 +518,7 @@ int main(void) {
     RUN(reports);
     RUN(reports_of_kept_sets);
     RUN(states);
+    RUN(states_of_ragged_rows);
     RUN(states_of_cuda);
     RUN(row_flags);
     RUN(state_sizes);

@@ -13,12 +13,12 @@ enum { PROMPT, ACCEPT, TRUNCATE, RESET, FORK, ACTIONS };
 typedef struct turn {
     int action;
     int64_t rows, stride;
-    int has_slot, has_count, has_flags;
+    int has_slot, has_count, has_flags, has_first; /* has_first: where rows of tokens are, instead of the stride */
 } turn;
 
 /* What a call gets, on one side. */
 typedef struct arrays {
-    int32_t *slot, *token, *count;
+    int32_t *slot, *token, *count, *first;
     uint32_t *flags;
 } arrays;
 
@@ -81,10 +81,12 @@ static inline pool *pool_make(int64_t slots, int64_t history_max, int64_t vocab,
     const size_t row_bytes = (size_t)slots * 4, token_bytes = (size_t)tokens_max * 4;
     p->host.slot = (int32_t *)host_alloc(row_bytes);
     p->host.count = (int32_t *)host_alloc(row_bytes);
+    p->host.first = (int32_t *)host_alloc(row_bytes + 4);
     p->host.flags = (uint32_t *)host_alloc(row_bytes + POOL_GUARD);
     p->host.token = (int32_t *)host_alloc(token_bytes);
     p->there.slot = (int32_t *)gpu_alloc(row_bytes);
     p->there.count = (int32_t *)gpu_alloc(row_bytes);
+    p->there.first = (int32_t *)gpu_alloc(row_bytes + 4);
     p->there.flags = (uint32_t *)gpu_alloc(row_bytes + POOL_GUARD);
     p->there.token = (int32_t *)gpu_alloc(token_bytes);
     p->wanted = (uint32_t *)host_alloc(row_bytes);
@@ -98,9 +100,9 @@ static inline pool *pool_make(int64_t slots, int64_t history_max, int64_t vocab,
 }
 
 static inline void pool_free(pool *p) {
-    void *const host[] = {p->cpu.memory, p->fetched, p->host.slot, p->host.count, p->host.flags, p->host.token, p->wanted,
+    void *const host[] = {p->cpu.memory, p->fetched, p->host.slot, p->host.count, p->host.first, p->host.flags, p->host.token, p->wanted,
                           p->lost,       p->sorted[0], p->sorted[1], p->seen};
-    void *const there[] = {p->device, p->there.slot, p->there.count, p->there.flags, p->there.token};
+    void *const there[] = {p->device, p->there.slot, p->there.count, p->there.first, p->there.flags, p->there.token};
     CUDA(cudaStreamSynchronize(p->stream));
     for (size_t i = 0; i < sizeof host / sizeof *host; ++i) free(host[i]);
     for (size_t i = 0; i < sizeof there / sizeof *there; ++i) CUDA(cudaFree(there[i]));
@@ -111,8 +113,14 @@ static inline void pool_free(pool *p) {
 /* ---- the rule ---- */
 
 static inline int64_t turn_slot(const pool *p, const turn *t, int64_t row) { return t->has_slot ? p->host.slot[row] : row; }
+static inline const int32_t *turn_token(const pool *p, const turn *t, int64_t row) {
+    return p->host.token + (t->has_first ? p->host.first[row] : row * t->stride);
+}
+static inline int64_t turn_room(const pool *p, const turn *t, int64_t row) {
+    return t->has_first ? (int64_t)p->host.first[row + 1] - p->host.first[row] : t->stride;
+}
 static inline int64_t turn_changed(const pool *p, const turn *t, int64_t row) {
-    return t->action == FORK ? p->host.token[row * t->stride] : turn_slot(p, t, row);
+    return t->action == FORK ? *turn_token(p, t, row) : turn_slot(p, t, row);
 }
 static inline int slot_is(const pool *p, int64_t slot) { return slot >= 0 && slot < p->cpu.slots; }
 
@@ -129,16 +137,16 @@ static inline int turn_clashes(const pool *p, const turn *t, int64_t row) {
 /* The flags of a row; *count is how many of its tokens are there. */
 static inline uint32_t turn_flags(const pool *p, const turn *t, int64_t row, int64_t *count) {
     int64_t prompt, length;
-    *count = t->action == RESET || t->action == FORK ? 1 : t->has_count ? p->host.count[row] : t->stride;
+    *count = t->action == RESET || t->action == FORK ? 1 : t->has_count ? p->host.count[row] : turn_room(p, t, row);
     if (!slot_is(p, turn_slot(p, t, row)) || !slot_is(p, turn_changed(p, t, row)) || turn_clashes(p, t, row) || *count < 0)
         return RAFFLE_ROW_ARGUMENT;
     raffle_state_history(&p->cpu, turn_slot(p, t, row), &prompt, &length);
     if (t->action == TRUNCATE) return *count > length - prompt ? RAFFLE_ROW_STATE : 0;
     if (t->action != PROMPT && t->action != ACCEPT) return 0;
-    if (*count > t->stride) return RAFFLE_ROW_ARGUMENT;
+    if (*count > turn_room(p, t, row) || (t->has_first && p->host.first[row] < 0)) return RAFFLE_ROW_ARGUMENT;
     const int64_t room = p->cpu.history_max - (t->action == ACCEPT ? length : 0);
     for (int64_t i = 0; i < *count; ++i) {
-        const int32_t id = p->host.token[row * t->stride + i];
+        const int32_t id = turn_token(p, t, row)[i];
         if (t->action == ACCEPT && id == RAFFLE_NO_TOKEN) *count = i;
         else if (id < 0 || id >= p->cpu.vocab) return RAFFLE_ROW_ARGUMENT;
         else if (i == room) return RAFFLE_ROW_STATE;
@@ -151,7 +159,8 @@ static inline uint32_t turn_flags(const pool *p, const turn *t, int64_t row, int
 static inline raffle_tokens turn_tokens(const turn *t, const arrays *a) {
     raffle_tokens made = raffle_tokens_init();
     made.rows = t->rows;
-    made.stride = t->stride;
+    made.stride = t->has_first ? 0 : t->stride;
+    made.first = t->has_first ? a->first : NULL;
     made.slot = t->has_slot ? a->slot : NULL;
     made.token = a->token;
     made.count = t->has_count ? a->count : NULL;
@@ -176,9 +185,10 @@ static inline void turn_run_cpu(pool *p, const turn *t) {
         raffle_tokens one = raffle_tokens_init();
         one.rows = 1;
         one.slot = &slot;
-        one.token = p->host.token + row * t->stride;
+        one.token = t->has_first ? p->host.token : turn_token(p, t, row);
         one.count = &count;
-        one.stride = t->stride;
+        one.stride = t->has_first ? 0 : t->stride;
+        one.first = t->has_first ? p->host.first + row : NULL;
         one.row_flags = &flags;
         MUST(slots_call(t->action, &p->cpu, &one, &must_error));
         CHECK_EQ(flags, 0);
@@ -192,6 +202,7 @@ static inline void turn_send(pool *p, const turn *t) {
     const size_t row_bytes = (size_t)t->rows * 4;
     CUDA(cudaMemcpyAsync(p->there.slot, p->host.slot, row_bytes, cudaMemcpyHostToDevice, p->stream));
     CUDA(cudaMemcpyAsync(p->there.count, p->host.count, row_bytes, cudaMemcpyHostToDevice, p->stream));
+    CUDA(cudaMemcpyAsync(p->there.first, p->host.first, row_bytes + 4, cudaMemcpyHostToDevice, p->stream));
     if (lists) CUDA(cudaMemcpyAsync(p->there.token, p->host.token, row_bytes * (size_t)t->stride, cudaMemcpyHostToDevice, p->stream));
     CUDA(cudaMemsetAsync(p->there.flags, POOL_POISON, (size_t)p->cpu.slots * 4 + POOL_GUARD, p->stream));
 }

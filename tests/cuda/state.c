@@ -23,6 +23,17 @@ static int32_t id_pick(const pool *p, test_random *r) {
 
 static int32_t number_pick(const int32_t *numbers, int64_t count, test_random *r) { return numbers[random_below(r, count)]; }
 
+/* Rows of tokens of any length, one behind the other, in as many as there are. */
+static void first_pick(pool *p, turn *t, test_random *r) {
+    t->has_first = 1;
+    p->host.first[0] = (int32_t)random_below(r, 3);
+    for (int64_t row = 0; row < t->rows; ++row) {
+        const int64_t from = p->host.first[row], left = t->rows * t->stride - from, most = left < 2 * t->stride ? left : 2 * t->stride;
+        p->host.first[row + 1] = (int32_t)(from + random_below(r, (most > 0 ? most : 0) + 1));
+        p->host.count[row] = (int32_t)random_below(r, turn_room(p, t, row) + 1);
+    }
+}
+
 /* Makes something wrong with a row or two. */
 static void turn_spoil(pool *p, const turn *t, test_random *r) {
     const int32_t slots = (int32_t)p->cpu.slots, vocab = (int32_t)p->cpu.vocab, stride = (int32_t)t->stride;
@@ -31,7 +42,8 @@ static void turn_spoil(pool *p, const turn *t, test_random *r) {
     for (int64_t n = 1 + random_below(r, 2); n; --n) {
         const int64_t row = random_below(r, t->rows), other = random_below(r, t->rows);
         int32_t *const token = p->host.token + row * t->stride + (t->action == FORK ? 0 : random_below(r, t->stride));
-        const int64_t what = random_below(r, 4);
+        const int64_t what = random_below(r, 5);
+        if (what == 4) p->host.first[row + random_below(r, 2)] = random_below(r, 2) ? -1 : p->host.first[row] - 1;
         if (what == 0) p->host.slot[row] = number_pick(bad_slot, 4, r);
         if (what == 1) p->host.slot[row] = p->host.slot[other];
         if (what == 2 && t->action == FORK) *token = random_below(r, 2) ? number_pick(bad_slot, 4, r) : (int32_t)random_below(r, slots);
@@ -43,7 +55,7 @@ static void turn_spoil(pool *p, const turn *t, test_random *r) {
 static turn turn_pick(pool *p, test_random *r) {
     static const int often[] = {PROMPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, ACCEPT, TRUNCATE, TRUNCATE, TRUNCATE, RESET, FORK};
     const int64_t slots = p->cpu.slots, history_max = p->cpu.history_max;
-    turn t = {often[random_below(r, sizeof often / sizeof *often)], 1 + random_below(r, slots), 1, 1, 1, 1};
+    turn t = {often[random_below(r, sizeof often / sizeof *often)], 1 + random_below(r, slots), 1, 1, 1, 1, 0};
     if (t.action == FORK && slots > 1) t.rows = 1 + random_below(r, slots / 2);
     if (t.action == PROMPT) t.stride = 1 + random_below(r, history_max + 2);
     else t.stride = 1 + random_below(r, 12);
@@ -64,6 +76,7 @@ static turn turn_pick(pool *p, test_random *r) {
         for (int64_t row = 0; row < t.rows; ++row) p->host.token[row * t.stride] = p->host.slot[t.rows + row];
         if (t.rows > 1 && random_below(r, 2)) p->host.slot[0] = p->host.slot[1];
     }
+    if ((t.action == PROMPT || t.action == ACCEPT) && t.rows * t.stride > 3 && random_below(r, 2)) first_pick(p, &t, r);
     if (!random_below(r, 3)) turn_spoil(p, &t, r);
     return t;
 }
@@ -101,7 +114,7 @@ TEST(longer_histories) {
 /* ---- by hand ---- */
 
 static turn turn_make(pool *p, int action, int64_t rows, int64_t stride) {
-    const turn t = {action, rows, stride, 1, 1, 1};
+    const turn t = {action, rows, stride, 1, 1, 1, 0};
     for (int64_t row = 0; row < rows; ++row) {
         p->host.slot[row] = (int32_t)row;
         p->host.count[row] = (int32_t)stride;

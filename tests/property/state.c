@@ -46,19 +46,22 @@ static void walk(uint64_t seed, int64_t vocab, int steps) {
     CHECK_STATUS(raffle_state_clear(&s, NULL, NULL), RAFFLE_OK);
     for (int step = 0; step < steps; ++step) {
         int32_t a = (int32_t)random_below(&r, SLOTS), b = (int32_t)((a + 1 + random_below(&r, SLOTS - 1)) % SLOTS), count;
-        int32_t token[HISTORY];
+        int32_t tokens[HISTORY + 8], first[2] = {0, 0};
         raffle_tokens t = raffle_tokens_init();
-        for (int i = 0; i < HISTORY; ++i) token[i] = (int32_t)random_below(&r, vocab);
+        for (int i = 0; i < HISTORY + 8; ++i) tokens[i] = (int32_t)random_below(&r, vocab);
         t.rows = 1;
         t.slot = &a;
-        t.token = token;
+        t.token = tokens;
         t.count = &count;
         t.stride = HISTORY;
-        int64_t what = random_below(&r, 12);
+        int64_t what = random_below(&r, 12), ragged = (what == 0 || what >= 7) && random_below(&r, 2);
+        const int32_t *const token = tokens + (ragged ? first[0] = (int32_t)random_below(&r, 9) : 0);
+        if (ragged) t.first = first, t.stride = 0, t.count = random_below(&r, 2) ? &count : NULL;
         if (what == 0) {
             count = (int32_t)random_below(&r, HISTORY + 1);
+            first[1] = first[0] + count;
             CHECK_STATUS(raffle_state_prompt(&s, &t, NULL), RAFFLE_OK);
-            memcpy(m[a].token, token, sizeof token);
+            memcpy(m[a].token, token, (size_t)count * 4);
             m[a].length = m[a].prompt = count;
         } else if (what == 1) {
             CHECK_STATUS(raffle_state_reset(&s, &t, NULL), RAFFLE_OK);
@@ -74,6 +77,7 @@ static void walk(uint64_t seed, int64_t vocab, int steps) {
             m[a].length -= count;
         } else {
             count = (int32_t)random_below(&r, HISTORY - m[a].length + 1);
+            first[1] = first[0] + count;
             CHECK_STATUS(raffle_state_accept(&s, &t, NULL), RAFFLE_OK);
             memcpy(m[a].token + m[a].length, token, (size_t)count * 4);
             m[a].length += count;
@@ -83,6 +87,31 @@ static void walk(uint64_t seed, int64_t vocab, int steps) {
     for (int i = 0; i < 64; ++i)
         CHECK((unsigned char)memory[i] == 0xee && (unsigned char)memory[64 + bytes + (size_t)i] == 0xee, "written outside");
     free(memory);
+}
+
+/* Requests with 2, 0 and 1 drafts, of which 1, 0 and 1 were accepted: what raffle_verify emits goes to the histories in one call. */
+TEST(what_verify_emits) {
+    const int32_t drafts_first[] = {0, 2, 2, 3}, token[] = {10, 11, RAFFLE_NO_TOKEN, 12, 13, 14};
+    const int32_t wanted[3][2] = {{10, 11}, {12}, {13, 14}}, lengths[] = {2, 1, 2};
+    int32_t first[4];
+    raffle_state s = raffle_state_init();
+    s.slots = 3;
+    s.history_max = HISTORY;
+    s.vocab = 20;
+    s.memory = test_alloc(raffle_state_bytes(&s));
+    CHECK_STATUS(raffle_state_clear(&s, NULL, NULL), RAFFLE_OK);
+    for (int r = 0; r < 4; ++r) first[r] = drafts_first[r] + r; /* of target rows */
+    raffle_tokens t = raffle_tokens_init();
+    t.rows = 3;
+    t.token = token;
+    t.first = first;
+    CHECK_STATUS(raffle_state_accept(&s, &t, NULL), RAFFLE_OK);
+    for (int r = 0; r < 3; ++r) {
+        int64_t length;
+        const int32_t *const told = raffle_state_history(&s, r, NULL, &length);
+        CHECK(length == lengths[r] && !memcmp(told, wanted[r], (size_t)length * 4), "request %d: %lld tokens", r, (long long)length);
+    }
+    free(s.memory);
 }
 
 TEST(few_tokens) { walk(1, 3, (int)test_amount(3000)); }
@@ -269,6 +298,7 @@ TEST(never_cleared) {
 }
 
 int main(void) {
+    RUN(what_verify_emits);
     RUN(few_tokens);
     RUN(one_token);
     RUN(many_tokens);
