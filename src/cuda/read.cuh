@@ -95,7 +95,8 @@ template <> struct row_wish<1> {
 /* The request of raffle_verify that a row belongs to, and its drafts. */
 struct row_home {
     int64_t request, first, count;
-    bool here; /* the row is one of them: offsets may be wrong */
+    bool here;  /* the row is one of them: offsets may be wrong. And it is looked at */
+    bool alone; /* only target rows are: the request is greedy, and its drafts' rows say nothing */
 };
 /* A token of a row of raffle_verify whose tickets are wanted, and where they go. */
 struct row_ask {

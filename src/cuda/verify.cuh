@@ -214,7 +214,10 @@ __device__ __forceinline__ int depth_of(const int32_t *parent, int node) {
     return depth;
 }
 
-__device__ __forceinline__ bool follows(const int32_t *parent, int i, int node) { return parent ? parent[i] == node : i == node + 1; }
+/* Whether draft i follows `node`. Parents come first: one that does not is none. */
+__device__ __forceinline__ bool follows(const int32_t *parent, int i, int node) {
+    return parent ? parent[i] == node && i > node : i == node + 1;
+}
 
 /* A request's parameters; false if there are none. `past`: past the first cache. */
 __device__ __forceinline__ bool params_of(const param_arrays &a, int64_t request, int64_t vocab, row_params *p, bool past = false) {

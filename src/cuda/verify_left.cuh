@@ -402,15 +402,18 @@ __device__ __forceinline__ void left_range(const verify_args &a, uint32_t listed
     *end = min(stop, *at + part);
 }
 
-/* Whether the parameters alone say that nothing has to be done here. They are no result of the first kernel, whose blocks have waited for
- * what came before it when these start: so most of these need not wait for it. Read past the first cache, which may hold what was there
- * before. By all threads. */
+/* Whether parameters and offsets alone say that no token has to be recovered, and that all requests have their rows. They are no result of
+ * the first kernel, whose blocks have waited for what came before it when these start: so most of these need not wait for it. Read past the
+ * first cache, which may hold what was there before. By all threads. */
 __device__ __forceinline__ bool all_greedy(const verify_args &a) {
-    bool other = a.first != nullptr; /* offsets are checked here */
+    bool other = false;
 #pragma unroll 1
     for (int64_t r = threadIdx.x; r < a.requests && !other; r += BLOCK_THREADS) {
-        row_params p;
+        row_params p = {};
         other = !params_of(a.target, r, a.vocab, &p, true) || !rules_make(&p).greedy;
+        if (!a.first) continue;
+        const int64_t first = __ldcg(a.first + r), next = __ldcg(a.first + r + 1);
+        other = other || first < 0 || next < first || next > a.draft_rows;
     }
     return !__syncthreads_or(other);
 }
@@ -419,9 +422,10 @@ template <class type, class draft>
 __global__ void __launch_bounds__(BLOCK_THREADS, LEFTS_PER_SM) verify_left_kernel(const __grid_constant__ verify_args a) {
     __shared__ left_job k;
     const bool idle = all_greedy(a);
-    if (idle && blockIdx.x) return; /* the first block waits for all: who comes next relies on it */
+    /* The first block waits for all: who comes next relies on it. So do those that have counters of requests to make ready. */
+    if (idle && blockIdx.x && (!a.first || blockIdx.x * (int64_t)BLOCK_THREADS >= a.requests)) return;
     previous_wait();
-    if (idle) return;
+    if (idle) return requests_check(a);
     /* 0 also if all are done with already, and then this block has no part in them. */
     const uint32_t listed = __ldcg(&a.queue->listed), proposing = __ldcg(&a.queue->proposing);
     requests_check(a);

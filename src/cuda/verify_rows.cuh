@@ -56,12 +56,16 @@ __device__ __forceinline__ void ask_make(const verify_args &a, int64_t index, co
     if (ask->token >= 0 && a.method == RAFFLE_REJECTION && !a.recover_bits) ask->draws = false;
 }
 
-/* Whether filters cut a request's target rows: what its rejected drafts leave over is summed up then, which takes exact masses. */
-__device__ __forceinline__ bool target_cut(const verify_args &a, int64_t request) {
-    row_params p;
-    if (!params_of(a.target, request, a.vocab, &p)) return false;
+/* What a request's parameters say of the rows of its drafts. */
+struct target_rules {
+    bool greedy; /* drafts are compared with tokens, and their rows are not looked at */
+    bool cut;    /* what rejected drafts leave over is summed up, which takes exact masses */
+};
+__device__ __forceinline__ target_rules target_of(const verify_args &a, int64_t request) {
+    row_params p = {};
+    if (!params_of(a.target, request, a.vocab, &p)) return {false, false};
     const rules r = rules_make(&p);
-    return !r.greedy && (r.top_k || r.top_p || r.min_p_first || r.min_p_last);
+    return {(bool)r.greedy, r.top_k || r.top_p || r.min_p_first || r.min_p_last};
 }
 
 /* Looks up a row's parameters and decides what its first reading has to leave behind. Done by one warp. */
@@ -71,8 +75,10 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     int64_t first, count;
     row_params p = {};
     const bool probs = type::LINEAR;
-    const bool here = request_range(a, r, &first, &count);
-    bool valid = here && (probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p));
+    const target_rules target = draft ? target_of(a, r) : target_rules();
+    const bool here = request_range(a, r, &first, &count) && !target.greedy;
+    const bool known = here && (probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p));
+    bool valid = known;
     const int64_t node = (draft ? index - a.rows : index - r) - first - 1;
     int depth = (int)node + 1;
     if (valid && !draft) {
@@ -96,12 +102,13 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     p.flags |= k->request.extra.flags;
 #endif
     records to = records_make<type>(p);
+    const bool alone = !draft && known && to.greedy; /* before a report asks for more */
 #if CUT_MORE
     if (!to.pieces) p.more.keep_least = 0; /* as raffle_sample does */
 #endif
     to.peak = a.peak + index * a.groups * PIECES;
     to.mass = a.mass + index * a.groups;
-    if constexpr (type::ABOUT) to.about = a.about && to.weights && !to.pieces && row_plain(row) && !(draft && target_cut(a, r));
+    if constexpr (type::ABOUT) to.about = a.about && to.weights && !to.pieces && row_plain(row) && !target.cut;
     if constexpr (type::REQUESTED) {
         if (threadIdx.x == 0) k->also = k->apart = false;
         if (a.has_report && !draft)
@@ -109,7 +116,7 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
         if (threadIdx.x == 0) k->top_first = 0; /* the report comes later */
     }
     if (threadIdx.x) return;
-    const row_home home = {r, first, count, here && node >= -1 && node < count - draft};
+    const row_home home = {r, first, count, here && node >= -1 && node < count - draft, alone};
     k->home = home;
     if constexpr (type::ASKED) ask_make(a, index, home, valid, &k->ask);
     k->valid = valid;
@@ -208,7 +215,7 @@ __device__ __forceinline__ void law_leave_all(const verify_args &a, int64_t inde
 enum closing { CLOSES_NOT, CLOSES, CLOSES_GREEDY };
 __device__ __forceinline__ closing request_arrive(const verify_args &a, const row_home &at, int groups, uint64_t greedy) {
     if (!at.here) return CLOSES_NOT; /* offsets that are not those of this batch: no row of this request */
-    const uint64_t rows = (uint64_t)(a.draft_data ? 2 * at.count : at.count) + 1, more = (uint64_t)groups | greedy;
+    const uint64_t rows = (uint64_t)(a.draft_data && !at.alone ? 2 * at.count : at.count) + 1, more = (uint64_t)groups | greedy;
     const uint64_t all = count_arrived(a.arrived + at.request, more) + more;
     if (all % REQUEST_GREEDY != rows * (uint64_t)a.groups) return CLOSES_NOT;
     return all >= REQUEST_GREEDY ? CLOSES_GREEDY : CLOSES;

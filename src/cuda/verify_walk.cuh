@@ -151,10 +151,13 @@ __device__ __forceinline__ int next_child(const verify_args &a, const request_wa
     return -1;
 }
 
-/* RAFFLE_ROW_ARGUMENT if an id that follows `node` is outside the vocabulary: no draft, but not silently. */
+/* RAFFLE_ROW_ARGUMENT if an id that follows `node` is outside the vocabulary, or for the request's first row, if a parent is none: no
+ * draft, but not silently. */
 __device__ __forceinline__ uint32_t child_flags(const verify_args &a, const request_walk &w, int node) {
-    for (int i = w.parent ? 0 : node + 1; i < w.count && (w.parent || i == node + 1); ++i)
-        if (follows(w.parent, i, node) && (w.token[i] < RULE_NO_TOKEN || w.token[i] >= a.vocab)) return RAFFLE_ROW_ARGUMENT;
+    for (int i = w.parent ? 0 : node + 1; i < w.count && (w.parent || i == node + 1); ++i) {
+        const bool lost = node < 0 && w.parent && (w.parent[i] < -1 || w.parent[i] >= i);
+        if (lost || (follows(w.parent, i, node) && (w.token[i] < RULE_NO_TOKEN || w.token[i] >= a.vocab))) return RAFFLE_ROW_ARGUMENT;
+    }
     return 0;
 }
 

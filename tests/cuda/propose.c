@@ -17,7 +17,7 @@ typedef struct trial {
     int64_t vocab, requests;
     char *target, *draft; /* draft NULL: probabilities */
     float *probabilities; /* [requests, vocab] */
-    int32_t *token;
+    int32_t *token, *first; /* first: NULL, or where requests' drafts begin */
     float *temperature;
     int32_t *top_k; /* of target rows */
     uint64_t *seed, *position, *accept;
@@ -89,11 +89,11 @@ static void trial_free(trial *t) {
     raffle_plan_destroy(t->gpu);
     CUDA(cudaFree(t->gpu_space));
     free(t->target), free(t->draft), free(t->probabilities), free(t->token), free(t->temperature), free(t->seed), free(t->position);
-    free(t->accept), free(t->cpu_space), free(t->top_k);
+    free(t->accept), free(t->cpu_space), free(t->top_k), free(t->first);
 }
 
 /* Verifies with these pointers, which are of one side. */
-static void verify_with(const trial *t, raffle_plan *plan, void *space, void *const p[9], verdicts to) {
+static void verify_with(const trial *t, raffle_plan *plan, void *space, void *const p[10], verdicts to) {
     raffle_logits logits = raffle_logits_init(), draft_logits = raffle_logits_init();
     raffle_params params = raffle_params_init(), draft_params;
     raffle_probabilities known = raffle_probabilities_init();
@@ -110,7 +110,8 @@ static void verify_with(const trial *t, raffle_plan *plan, void *space, void *co
     params.top_k = p[8];
     drafts.method = RAFFLE_REJECTION;
     drafts.requests = t->requests;
-    drafts.each = 1;
+    drafts.each = p[9] ? 0 : 1;
+    drafts.first = p[9];
     drafts.token = p[2];
     drafts.accept_bits = p[6];
     if (t->draft) {
@@ -131,7 +132,7 @@ static void verify_with(const trial *t, raffle_plan *plan, void *space, void *co
 }
 
 static void verify_cpu(const trial *t, verdicts to) {
-    void *const p[9] = {t->target, t->draft, t->token, t->temperature, t->seed, t->position, t->accept, t->probabilities, t->top_k};
+    void *const p[10] = {t->target, t->draft, t->token, t->temperature, t->seed, t->position, t->accept, t->probabilities, t->top_k, t->first};
     verify_with(t, t->cpu, t->cpu_space, p, to);
 }
 
@@ -151,9 +152,9 @@ static void verdicts_free(verdicts v) { free(v.token), free(v.accepted); }
 static void compare(const trial *t, const char *what) {
     const size_t count = (size_t)t->requests, row = (size_t)(t->vocab * element_bytes(t->dtype));
     verdicts wanted = verdicts_make(t), got = verdicts_make(t);
-    void *p[9] = {sent(t->target, 2 * count * row), sent(t->draft, count * row), sent(t->token, count * 4), sent(t->temperature, count * 4),
+    void *p[10] = {sent(t->target, 2 * count * row), sent(t->draft, count * row), sent(t->token, count * 4), sent(t->temperature, count * 4),
                   sent(t->seed, count * 8), sent(t->position, count * 8), sent(t->accept, count * 16),
-                  sent(t->probabilities, count * (size_t)t->vocab * 4), sent(t->top_k, count * 4)};
+                  sent(t->probabilities, count * (size_t)t->vocab * 4), sent(t->top_k, count * 4), sent(t->first, (count + 1) * 4)};
     const verdicts device = {gpu_alloc(count * 8), gpu_alloc(count * 4)};
     verify_cpu(t, wanted);
     verify_with(t, t->gpu, t->gpu_space, p, device);
@@ -163,7 +164,7 @@ static void compare(const trial *t, const char *what) {
         CHECK(got.accepted[i] == wanted.accepted[i] && !memcmp(got.token + 2 * i, wanted.token + 2 * i, 8),
               "%s, dtype %d, %lld tokens, request %lld: %d drafts, then %d, not %d and %d", what, t->dtype, (long long)t->vocab, (long long)i,
               got.accepted[i], got.token[2 * i + got.accepted[i]], wanted.accepted[i], wanted.token[2 * i + wanted.accepted[i]]);
-    for (int i = 0; i < 9; ++i)
+    for (int i = 0; i < 10; ++i)
         if (p[i]) CUDA(cudaFree(p[i]));
     CUDA(cudaFree(device.token));
     CUDA(cudaFree(device.accepted));
@@ -298,7 +299,11 @@ static void among_others(int dtype, int64_t vocab) {
 /* Batches in which all is greedy, which the second kernel leaves at once, and others, by turns in one workspace. */
 static void greedy_by_turns(int dtype, int64_t vocab) {
     trial t = trial_make(dtype, vocab, 1);
-    for (int n = 0; n < 6; ++n) {
+    for (int n = 0; n < 10; ++n) {
+        if (n == 6) { /* counters of requests with offsets are made ready by the second kernel */
+            t.first = malloc((size_t)(t.requests + 1) * sizeof *t.first);
+            for (int64_t i = 0; i <= t.requests; ++i) t.first[i] = (int32_t)i;
+        }
         for (int64_t i = 0; i < t.requests; ++i) {
             t.temperature[i] = n % 2 ? (i % 5 ? 1.0f : 0.0f) : i % 3 ? 0.0f : 1e-6f;
             t.top_k[i] = n == 4 ? 1 : n == 5 ? 30 : 0;

@@ -611,30 +611,70 @@ TEST(longest_paths) {
     freed(state.memory), freed(first_there), freed(tokens_there), freed(accepted_there), freed(flags_there);
 }
 
-/* Ids out of range cost their request a flag, and nothing else. */
+/* A batch of which a request is wrong, by what was done to its arrays after `wanted` was asked for: it costs this request a flag, and
+ * nothing else. */
+static void check_spoiled(draft_batch *b, int64_t request, const char *how) {
+    device_batch d;
+    if (request < b->requests) b->wanted[request].row_flags[0] |= RAFFLE_ROW_ARGUMENT;
+    device_batch_make(&d, b);
+    gpu_plan g = plan_of(b);
+    CHECK_STATUS(call(g, &d, NULL), RAFFLE_OK);
+    fetch_and_check(&d, b, how);
+    plan_freed(g);
+    device_batch_freed(&d);
+    draft_batch_free(b);
+}
+
+/* The first request that has drafts, or `requests`. */
+static int64_t request_with_drafts(const draft_batch *b) {
+    int64_t request = 0;
+    while (request < b->requests && b->first[request + 1] == b->first[request]) ++request;
+    return request;
+}
+
+/* Asks what a request gives without draft `at`. */
+static void ask_without(draft_batch *b, int64_t request, int64_t at) {
+    const int32_t token = b->token[at];
+    b->token[at] = RAFFLE_NO_TOKEN;
+    draft_batch_ask(b, request);
+    b->token[at] = token;
+}
+
 TEST(ids_out_of_range) {
     NEED_GPU();
     test_random r = {22};
     for (int i = 0; i < 20; ++i) {
-        draft_batch *b = draft_batch_make(&r, DRAFT_TOKENS, RAFFLE_REJECTION, 600, 0);
         static const int32_t bad[] = {INT32_MAX, -2, INT32_MIN, 2000000000};
-        int64_t request = 0;
-        while (request < b->requests && b->first[request + 1] == b->first[request]) ++request;
+        draft_batch *b = draft_batch_make(&r, DRAFT_TOKENS, RAFFLE_REJECTION, 600, 0);
+        const int64_t request = request_with_drafts(b), at = b->first[request];
         if (request < b->requests) {
-            b->token[b->first[request]] = -1; /* which is what it counts as */
-            draft_batch_ask(b, request);
-            if (!(b->wanted[request].row_flags[0] & RAFFLE_ROW_EMPTY)) b->wanted[request].row_flags[0] |= RAFFLE_ROW_ARGUMENT;
-            else b->wanted[request].row_flags[0] |= RAFFLE_ROW_ARGUMENT;
-            b->token[b->first[request]] = bad[i % 4];
+            ask_without(b, request, at);
+            b->token[at] = bad[i % 4];
         }
-        device_batch d;
-        device_batch_make(&d, b);
-        gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows + b->draft.rows);
-        CHECK_STATUS(call(g, &d, NULL), RAFFLE_OK);
-        fetch_and_check(&d, b, "bad id");
-        plan_freed(g);
-        device_batch_freed(&d);
-        draft_batch_free(b);
+        check_spoiled(b, request, "bad id");
+    }
+}
+
+/* A parent that does not come before its draft, or is below -1: no way leads there. */
+TEST(parents_out_of_order) {
+    NEED_GPU();
+    test_random r = {24};
+    for (int i = 0; i < test_amount(300); ++i) {
+        static const int32_t methods[] = {RAFFLE_REJECTION, RAFFLE_MATCH, RAFFLE_SYNTHETIC};
+        draft_batch *b = draft_batch_make(&r, DRAFT_TREE, methods[i % 3], 600, 0);
+        const int64_t request = request_with_drafts(b);
+        if (b->method == RAFFLE_SYNTHETIC) { /* all that can be accepted: whoever took such a draft for one would go there */
+            b->rate = 1.0f;
+            for (int64_t other = 0; other < b->requests; ++other) draft_batch_ask(b, other);
+        }
+        if (request < b->requests) {
+            const int32_t first = b->first[request], count = b->first[request + 1] - first, draft = (int32_t)random_below(&r, count);
+            const int32_t bad[] = {draft, draft + 1, count - 1, count, -2, INT32_MIN, INT32_MAX};
+            const int32_t parent = bad[random_below(&r, 7)];
+            ask_without(b, request, first + draft);
+            b->parent[first + draft] = parent < draft && parent > -2 ? draft : parent;
+        }
+        check_spoiled(b, request, "bad parent");
     }
 }
 
@@ -1168,6 +1208,7 @@ int main(void) {
     RUN(wild_histories);
     RUN(longest_paths);
     RUN(ids_out_of_range);
+    RUN(parents_out_of_order);
     RUN(refused);
     RUN(drafts_as_the_cpu);
     RUN(mixed_batches_as_the_cpu);
