@@ -355,7 +355,7 @@ static block_end block_walk(const walk *w, step *target) {
         const int more = !(target->answer.row_flags & RAFFLE_ROW_EMPTY) && i < w->count && w->token[i] >= 0;
         if (!more || !draft_step(w, i, &draft)) {
             block_end all = {i, weight, 0, more ? RAFFLE_ROW_DRAFT : 0};
-            return !i || block_accepts_all(bits, weight) ? all : end;
+            return block_accepts_all(bits, weight) ? all : end;
         }
         if (i) { /* the drafts before this one, whatever becomes of it */
             cpu_pair pair = block_pair(w, target, &draft, weight);

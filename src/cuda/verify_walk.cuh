@@ -349,7 +349,7 @@ __device__ __forceinline__ int block_length(const verify_args &a, const request_
 __device__ __forceinline__ void walk_block(const verify_args &a, const request_walk &w) {
     uint64_t weight;
     const int count = block_length(a, w, &weight);
-    if (weight && (!count || block_accepts_all(accept_bits(a, w, count - 1, count), weight))) {
+    if (block_accepts_all(accept_bits(a, w, count - 1, count), weight)) {
         const law_head &law = w.law[count];
         const bool draft_there = law.valid && !law.empty && next_child(a, w, count - 1, 0) >= 0;
         const uint32_t more = draft_there ? RAFFLE_ROW_DRAFT : child_flags(a, w, count - 1);

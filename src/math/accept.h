@@ -88,8 +88,10 @@ RAFFLE_FN uint64_t block_next(uint64_t weight, chances c) {
 }
 
 /* Whether the tokens so far are accepted though the next may not be: bits / 2^64 < left / (left + 1 - weight), where
- * `left` is the sum of block_odds over the next row. */
+ * `left` is the sum of block_odds over the next row. A weight of 1 accepts, also where nothing is left over because both rows are equal:
+ * what stands is not to fall with a next draft that neither of them has. */
 RAFFLE_FN int block_accepts(uint64_t bits, uint64_t weight, wide left, uint64_t mass_p, uint64_t mass_q) {
+    if (weight == BLOCK_ONE) return 1;
     wide rest = wide_multiply(wide_product(mass_p, mass_q), BLOCK_ONE - weight);
     return wide_less(wide_multiply_high(wide_add(left, rest), bits), left);
 }

@@ -336,7 +336,7 @@ static void block(const verify_case *g, verify_answer *a) {
         law draft = {NULL, 0};
         if (!none) draft = law_of_draft(g, n);
         if (!draft.mass) {
-            if (!n || A / 4 < P) {
+            if (A / 4 < P) {
                 length = n;
                 last = sampled.token;
                 last_flags = sampled.row_flags | (none ? 0 : RAFFLE_ROW_DRAFT);
@@ -347,7 +347,7 @@ static void block(const verify_case *g, verify_answer *a) {
         law target = law_of_logits(&row);
         uint64_t t = target.held[g->token[n]], s = draft.held[g->token[n]];
         big L = left_sum(P, target, draft, row.vocab), rest = product3(target.mass, draft.mass, one - P);
-        if (!n || big_compare(big_product(big_of(A), big_sum(L, rest)), big_moved(L, 2)) < 0) {
+        if (P == one || big_compare(big_product(big_of(A), big_sum(L, rest)), big_moved(L, 2)) < 0) {
             length = n;
             last = recovered(g, n, P, 1, target, draft);
             if (last < 0) last = sampled.token;

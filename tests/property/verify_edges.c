@@ -160,6 +160,22 @@ TEST(impossible_in_both_rejects) {
         }
 }
 
+/* What was accepted for certain does not fall with it, by blocks neither. */
+TEST(impossible_in_both_rejects_alone) {
+    for (int m = 0; m < 2; ++m)
+        for (int n = 0; n < N; ++n) {
+            request *q = request_make(both_methods[m], N, V);
+            q->c.draft = q->draft;
+            q->rows[n][q->token[n]] = -INFINITY;
+            memcpy(q->draft_rows, q->rows, sizeof q->draft_rows);
+            bits_all(q, ONES, 0);
+            verify_answer a = ask_request(q);
+            CHECK_EQ(a.accepted, n);
+            CHECK_EQ(a.last, plain_token(q, n, n));
+            free(q);
+        }
+}
+
 TEST(disjoint_rows_never_accept) {
     for (int m = 0; m < 2; ++m) {
         request *q = request_make(both_methods[m], 4, V);
@@ -649,6 +665,7 @@ int main(void) {
     RUN(impossible_in_the_target_rejects);
     RUN(impossible_in_the_draft_accepts);
     RUN(impossible_in_both_rejects);
+    RUN(impossible_in_both_rejects_alone);
     RUN(disjoint_rows_never_accept);
     RUN(every_ticket_counts);
     RUN(no_drafts_is_plain_sampling);

@@ -123,7 +123,10 @@ TEST(blocks) {
         odds o = block_odds(weight, c.mass_p, c.mass_q);
         int left = below(product(one, c.s, c.mass_p), have);
         CHECK(odds_left(o, c.t, c.s) == left, "left");
-        if (!left) continue;
+        if (!left) {
+            CHECK_EQ(block_accepts(bits, weight, wide_of(0), c.mass_p, c.mass_q), weight == one);
+            continue;
+        }
         number L = plus(have, product(one, c.s, c.mass_p), -1);
         uint64_t whole[2] = {0, 1};
         wide l = odds_sum(o, c.t, c.s);
