@@ -28,7 +28,9 @@ template <class type>
 __device__ __forceinline__ void asked_end(work<type> &k, const fast_scale<type::LINEAR> &s, float peak, const whole_asked &a) {
     uint64_t all, held = 0;
     const uint64_t lower = before_in_block(a.lower, k.q.space[3], &all);
-    const uint32_t below = (uint32_t)s.exponent - (uint32_t)a.reference.exponent, right = below > TICKET_BITS ? below - TICKET_BITS : 0;
+    uint32_t below = (uint32_t)s.exponent - (uint32_t)a.reference.exponent;
+    if (type::LINEAR) below = min(below, 64u); /* as far as shifts go: such a group holds nothing (logits: it is beyond `drop`) */
+    const uint32_t right = below > TICKET_BITS ? below - TICKET_BITS : 0;
     if (type::LINEAR || peak >= s.best - s.by.drop)
         held = right ? tickets_share(lower, a.weight, right, all >> right) : tickets_of(a.weight, below);
     if ((int)threadIdx.x == k.ask.token % GROUP) *k.ask.tickets = held;

@@ -907,6 +907,54 @@ TEST(rows_of_many_groups_as_the_cpu) {
     }
 }
 
+/* Drafts in a group of probabilities that is further and further below the best: at last none of it has a ticket, and a draft of which the
+ * target has one is accepted. */
+TEST(probabilities_far_below) {
+    NEED_GPU();
+    enum { WORDS = 2 * 256, COUNT = 80 };
+    static float logits[2 * COUNT][WORDS], probability[COUNT][WORDS];
+    static uint64_t seed[COUNT];
+    static int32_t token[COUNT], accepted[COUNT];
+    device_arena a = {.count = 0};
+    raffle_logits rows = raffle_logits_init();
+    raffle_params params = raffle_params_init();
+    raffle_probabilities known = raffle_probabilities_init();
+    raffle_drafts drafts = raffle_drafts_init();
+    raffle_verified verified = raffle_verified_init();
+    for (int i = 0; i < COUNT; ++i) {
+        for (int t = 0; t < WORDS; ++t) {
+            logits[2 * i][t] = logits[2 * i + 1][t] = 0.1f * (float)(t % 11) - (t < 256 ? 0.0f : 26.0f);
+            probability[i][t] = t < 256 ? 1.0f : ldexpf((float)(1 + t % 5), -2 * i);
+        }
+        seed[i] = (uint64_t)i;
+        token[i] = 256 + 3 * i;
+    }
+    rows.data = arena_send(&a, logits, sizeof logits), rows.rows = 2 * COUNT;
+    known.data = arena_send(&a, probability, sizeof probability), known.rows = COUNT;
+    params.seed = params.position = arena_send(&a, seed, sizeof seed);
+    drafts.requests = COUNT, drafts.each = 1, drafts.token = arena_send(&a, token, sizeof token), drafts.probabilities = &known;
+    int32_t *token_there = gpu_alloc(2 * sizeof token), *accepted_there = gpu_alloc(sizeof accepted);
+    verified.token = token_there, verified.accepted = accepted_there;
+    gpu_plan g = plan_make(RAFFLE_F32, WORDS, 3 * COUNT);
+    MUST(raffle_verify(g.plan, &rows, &params, &drafts, &verified, &g.launch, &must_error));
+    CUDA(cudaMemcpy(accepted, accepted_there, sizeof accepted, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < COUNT; ++i) {
+        oracle_case target[2];
+        const float *const of_draft = probability[i];
+        for (int n = 0; n < 2; ++n) {
+            const oracle_case c = {.row = logits[2 * i + n], .dtype = RAFFLE_F32, .vocab = WORDS, .temperature = 1.0f, .top_p = 1.0f, .seed = seed[i],
+                                   .position = seed[i]};
+            target[n] = c;
+        }
+        const verify_case c = {.method = RAFFLE_REJECTION, .count = 1, .target = target, .token = &token[i], .probabilities = &of_draft};
+        CHECK(accepted[i] == oracle_verify(&c).accepted, "2^-%d of the best: accepted %d", 2 * i, accepted[i]);
+    }
+    CHECK(!accepted[0] && accepted[COUNT - 1], "accepted %d at first, %d at last", accepted[0], accepted[COUNT - 1]);
+    plan_freed(g);
+    device_arena_free(&a);
+    freed(token_there), freed(accepted_there);
+}
+
 /* Offsets that are not those of the batch: no token outside the vocabulary comes of them, and the next call finds nothing of them. */
 TEST(offsets_out_of_order) {
     NEED_GPU();
@@ -1213,6 +1261,7 @@ int main(void) {
     RUN(drafts_as_the_cpu);
     RUN(mixed_batches_as_the_cpu);
     RUN(rows_of_many_groups_as_the_cpu);
+    RUN(probabilities_far_below);
     RUN(offsets_out_of_order);
     RUN(offsets_without_drafts);
     RUN(offsets_that_overlap);
