@@ -1,6 +1,7 @@
-/* verify_left.cuh - the second kernel of raffle_verify: the tokens that take the place of rejected drafts. Of rows without a cut they are
- * proposed, by some blocks for each; of others its blocks share all groups, which must be read again for what rejected drafts have left over.
- * Whoever completes a request ends it. */
+/* verify_left.cuh - the second kernel of raffle_verify: the tokens that take the place of rejected drafts, where the first does not know
+ * them. Of rows without a cut they are proposed, by some blocks for each; where only the target's row has a list, one block weighs the
+ * draft's groups that have tokens of it; of others its blocks share all groups, which must be read again for what rejected drafts have left
+ * over. Whoever completes a request ends it. */
 #ifndef RAFFLE_CUDA_VERIFY_LEFT_CUH
 #define RAFFLE_CUDA_VERIFY_LEFT_CUH
 
@@ -148,7 +149,8 @@ template <class type, class draft> __device__ __forceinline__ void rows_align(le
 }
 
 /* Brings together what is known of a position. By all threads. */
-template <class type, class draft> __device__ __forceinline__ void job_find(const verify_args &a, const left_item *item, left_job *k, bool proposes = false) {
+template <class type, class draft>
+__device__ __forceinline__ void job_find(const verify_args &a, const left_item *item, left_job *k, bool proposes = false) {
     __syncthreads(); /* the one before is done with */
     if (threadIdx.x < BLOCK_THREADS / 2) block_copy(&k->item, item);
     __syncthreads();
@@ -469,10 +471,10 @@ static inline row_parts row_parts_make(int64_t rows, int64_t groups, int64_t par
 }
 
 /* The grid of the first kernel. Equal parts of all rows leave most multiprocessors without work while the last have a round of blocks
- * more. Where there are more rows than blocks at once, most have one block, and the others as many as there can be at once and a third more,
- * half of which come first: so blocks end, and finish rows, at different times (dev/cuda has the figures that this follows). With fewer, and
- * for block verification, the first rows have as many parts as fill the GPU a whole number of times, and the others are cut so small that one
- * more round is enough for them. */
+ * more. Where there are more rows than blocks at once, most have one block, and the others as many as there can be at once and a third
+ * more, half of which come first: so blocks end, and finish rows, at different times (dev/cuda has the figures that this follows). With
+ * fewer, and for block verification, the first rows have as many parts as fill the GPU a whole number of times, and the others are cut so
+ * small that one more round is enough for them. */
 static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     enum { TRIED = 8 };
     const int64_t rows = a->rows + (a->draft_data ? a->draft_rows : 0), groups = a->groups, slots = (int64_t)processors * BLOCKS_PER_SM;

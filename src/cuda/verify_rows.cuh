@@ -264,7 +264,8 @@ __device__ __forceinline__ closing part_judge(const verify_args &a, work<type> &
     }
     if (threadIdx.x == WARP) {
         const int64_t row = part_make(a).row;
-        if (a.draw_bits && row < a.rows) k.params.bits = a.draw_bits + 2 * row; /* not in job_read, where nothing more fits into registers */
+        /* Not in job_read, where nothing more fits into registers. */
+        if (a.draw_bits && row < a.rows) k.params.bits = a.draw_bits + 2 * row;
         job_prepare(&k);
     }
     __syncthreads();

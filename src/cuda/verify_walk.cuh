@@ -473,7 +473,8 @@ template <class type> __device__ __forceinline__ void law_weigh(const verify_arg
     if (!law->about) return; /* the same in all threads */
     fast_scale<0> s;
     fast_scale_make(law->by.scale, law->by.best, &s);
-    const uint64_t mass = mass_weigh<type>(row_make<type>(a, index), s, a.peak + index * a.groups * PIECES, a.mass + index * a.groups, a.groups);
+    float *const peak = a.peak + index * a.groups * PIECES;
+    const uint64_t mass = mass_weigh<type>(row_make<type>(a, index), s, peak, a.mass + index * a.groups, a.groups);
     if (threadIdx.x == 0) {
         law->mass = a.head[index].mass = mass;
         law->about = a.head[index].about = false;
