@@ -112,6 +112,10 @@ RAFFLE_FN int64_t group_end(const cpu_row *row, int64_t g) {
 
 /* ---- weigh: the largest logits ------------------------------------------------------------------- */
 
+/* A loop that is not to be unrolled. Some processors fetch ahead for each load by itself, as far apart as it was the last times: of
+ * four groups written out, every load goes on by a page at once, and nothing is fetched. */
+#define ONE_BY_ONE _Pragma("GCC unroll 1")
+
 enum { PART = GROUP / CPU_PARTS }; /* tokens of a part */
 
 /* The largest logits of tokens first .. first + count - 1, lane by lane; NaN counts as -inf and leaves *numbers, masked ones
@@ -230,17 +234,13 @@ RAFFLE_FN float row_scan_as(const cpu_row *row, const cpu_scratch *s, int *nan, 
     int64_t whole = row->params.vocab / GROUP, g = 0;
     for (; g + 4 <= whole; g += 4) { /* four at a time, so that the maxima leave their lanes together */
         vf top[4 * CPU_PARTS];
-        if (fine) { /* not in a loop, which would keep them in memory */
-            group_tops(row, g, top, &numbers, kind);
-            group_tops(row, g + 1, top + CPU_PARTS, &numbers, kind);
-            group_tops(row, g + 2, top + 2 * CPU_PARTS, &numbers, kind);
-            group_tops(row, g + 3, top + 3 * CPU_PARTS, &numbers, kind);
+        if (fine) {
+            ONE_BY_ONE for (int q = 0; q < 4; ++q) group_tops(row, g + q, top + q * CPU_PARTS, &numbers, kind);
             v_store_parts(s->part + g * CPU_PARTS, s->peak + g, top);
         } else {
-            vf a = group_top(row, g, &numbers, kind), b = group_top(row, g + 1, &numbers, kind);
-            vf c = group_top(row, g + 2, &numbers, kind), d = group_top(row, g + 3, &numbers, kind);
-            v_store_peaks(s->peak + g, a, b, c, d);
-            best = v_max(best, v_max(v_max(a, b), v_max(c, d)));
+            ONE_BY_ONE for (int q = 0; q < 4; ++q) top[q] = group_top(row, g + q, &numbers, kind);
+            v_store_peaks(s->peak + g, top[0], top[1], top[2], top[3]);
+            best = v_max(best, v_max(v_max(top[0], top[1]), v_max(top[2], top[3])));
         }
     }
     for (; g < s->groups; ++g) {
