@@ -197,7 +197,10 @@ RAFFLE_FN int row_split_band(const work *k, band *b, int kind) {
     for (int64_t j = 0; j < count; j += FEW_CHAINS * V_LANES) {
         vf v[FEW_CHAINS];
         for (int n = 0; n < FEW_CHAINS; ++n) v[n] = v_load_f32(s.list_x + j + n * V_LANES);
-        for (int n = 0; n < FEW_CHAINS; ++n) numbers = v_numbers(numbers, v[n], v[n]);
+        for (int n = 0; n < FEW_CHAINS; ++n) {
+            numbers = v_numbers(numbers, v[n], v[n]);
+            v[n] = v_max(v[n], v_set(MINUS_INF)); /* a NaN is above nothing, and weighs nothing */
+        }
         v_estimates(v, FEW_CHAINS, &b->e);
         for (int n = 0; n < FEW_CHAINS; ++n) v_store(weight + j + n * V_LANES, v[n]);
     }

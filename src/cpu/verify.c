@@ -51,9 +51,19 @@ static void step_sample(const walk *w, const cpu_scratch *scratch, step *s) {
     s->law = law;
 }
 
-/* The target row behind draft `node`, with `depth` tokens before it, which have been emitted. */
+/* The next draft behind `node` from `from` on, or -1. */
+static int32_t next_child(const walk *w, int32_t node, int32_t from) {
+    if (!w->parent) return from <= node + 1 && node + 1 < w->count && w->token[node + 1] >= 0 ? node + 1 : -1;
+    for (int32_t i = from; i < w->count; ++i)
+        if (w->parent[i] == node && w->token[i] >= 0) return i;
+    return -1;
+}
+
+/* The target row behind draft `node`, with `depth` tokens before it, which have been emitted. Its law is there for whom it judges: the
+ * draft behind it, if there is one and the method asks. */
 static void target_step(const walk *w, int32_t node, int32_t depth, step *s) {
     const call *c = &w->call->target;
+    const int method = w->call->drafts.method, sampled = method == RAFFLE_MATCH || method == RAFFLE_SYNTHETIC;
     const tail said = {w->call->verified.token + w->row_first, depth};
     s->raw = raffle_row_make(w->plan, &c->logits, &c->params, w->row_first + node + 1, w->slot);
     s->raw.params.position += (uint64_t)depth;
@@ -61,6 +71,7 @@ static void target_step(const walk *w, int32_t node, int32_t depth, step *s) {
     s->row = s->raw;
     s->dtype = raffle_row_prepare(w->plan, c, w->slot, said, &w->edits, &s->row);
     if (c->result.report) raffle_report_expect(&c->report, &s->raw, &s->row);
+    s->row.only_token = !c->result.report && (sampled || next_child(w, node, 0) < 0);
     step_sample(w, &w->scratch, s);
 }
 
@@ -237,14 +248,6 @@ static void accept(walk *w, int32_t draft, const step *from) {
 
 /* ---- chains and trees, draft by draft ---------------------------------------------------------------------------------- */
 
-/* The next draft behind `node` from `from` on, or -1. */
-static int32_t next_child(const walk *w, int32_t node, int32_t from) {
-    if (!w->parent) return from <= node + 1 && node + 1 < w->count && w->token[node + 1] >= 0 ? node + 1 : -1;
-    for (int32_t i = from; i < w->count; ++i)
-        if (w->parent[i] == node && w->token[i] >= 0) return i;
-    return -1;
-}
-
 static int32_t child_equal(const walk *w, int32_t token) {
     int32_t i = next_child(w, w->node, 0);
     while (i >= 0 && w->token[i] != token) i = next_child(w, w->node, i + 1);
@@ -304,25 +307,26 @@ static int reject_or_accept(walk *w, const step *target) {
     return 0;
 }
 
-static void verify_steps(walk *w) {
+/* From the request's first row on, which has been sampled. */
+static void verify_steps(walk *w, step *first) {
     const raffle_drafts *d = &w->call->drafts;
+    step later, *target = first;
     for (int going = 1; going;) {
-        step target;
-        target_step(w, w->node, w->accepted, &target);
-        const struct answer *a = &target.answer;
+        if (w->accepted) target_step(w, w->node, w->accepted, target = &later);
+        const struct answer *a = &target->answer;
         int32_t child = a->row_flags & RAFFLE_ROW_EMPTY ? -1 : next_child(w, w->node, 0);
         if (child >= 0 && d->method == RAFFLE_SYNTHETIC) {
             if (!rate_accepts(accept_bits(w, w->node, w->accepted), d->rate)) child = -1;
         } else if (child >= 0 && (d->method == RAFFLE_MATCH || a->greedy)) {
             child = child_equal(w, a->token);
         } else if (child >= 0) {
-            going = reject_or_accept(w, &target);
+            going = reject_or_accept(w, target);
             continue;
         }
         if (child >= 0) {
-            accept(w, child, &target);
+            accept(w, child, target);
         } else {
-            emit_last(w, w->accepted, a->token, &target, 0);
+            emit_last(w, w->accepted, a->token, target, 0);
             going = 0;
         }
     }
@@ -334,7 +338,7 @@ static void verify_steps(walk *w) {
 typedef struct block_end {
     int32_t length;
     uint64_t weight; /* the running product there */
-    int judged;      /* the row behind has a draft: its token is drawn from what that leaves over */
+    int judged;      /* the row behind has a draft: its token is drawn from what that leaves over; else that row was sampled last */
     uint32_t flags;  /* more flags of that row */
 } block_end;
 
@@ -344,7 +348,7 @@ static cpu_pair block_pair(const walk *w, const step *target, const step *draft,
     return pair;
 }
 
-/* The longest run of drafts that is accepted; emits the drafts it looks at. */
+/* The longest run of drafts that is accepted, from the first row on, which has been sampled; emits the drafts it looks at. */
 static block_end block_walk(const walk *w, step *target) {
     block_end end = {0, BLOCK_ONE, 1, 0};
     uint64_t weight = BLOCK_ONE;
@@ -369,21 +373,23 @@ static block_end block_walk(const walk *w, step *target) {
     return end;
 }
 
-static void verify_block(walk *w) {
-    step target, draft;
-    target_step(w, -1, 0, &target);
-    if (target.answer.greedy) { /* by steps: nothing is to be judged */
-        verify_steps(w);
-        return;
-    }
-    block_end end = block_walk(w, &target);
-    target_step(w, end.length - 1, end.length, &target);
-    int32_t token = target.answer.token;
+static void verify_block(walk *w, step *target) {
+    step draft;
+    const block_end end = block_walk(w, target);
+    if (end.judged) target_step(w, end.length - 1, end.length, target);
+    int32_t token = target->answer.token;
     if (end.judged && draft_step(w, end.length, &draft)) {
-        cpu_pair pair = block_pair(w, &target, &draft, end.weight);
+        cpu_pair pair = block_pair(w, target, &draft, end.weight);
         token = recover(w, &pair, end.length, token);
     }
-    emit_last(w, end.length, token, &target, end.flags);
+    emit_last(w, end.length, token, target, end.flags);
+}
+
+static void verify_request(walk *w) {
+    step first;
+    target_step(w, -1, 0, &first);
+    if (w->call->drafts.method == RAFFLE_BLOCK && !first.answer.greedy) verify_block(w, &first);
+    else verify_steps(w, &first); /* a greedy request's, too: there is nothing to judge */
 }
 
 /* ---- a batch ------------------------------------------------------------------------------------------------------------- */
@@ -412,8 +418,7 @@ raffle_status raffle_cpu_verify(const raffle_plan *plan, const verify_call *call
     if (!status && call->has_logits) status = raffle_check_histories(&draft, "drafts.params of request", error);
     for (int64_t r = call->target.row_first; !status && r < call->target.row_end; ++r) {
         walk w = walk_make(plan, call, &draft, r);
-        if (call->drafts.method == RAFFLE_BLOCK) verify_block(&w);
-        else verify_steps(&w);
+        verify_request(&w);
     }
     fpenv_leave(caller);
     return status;
