@@ -78,8 +78,9 @@ static int estimate_flat(const work *k, const estimator *e, double sum, float be
 }
 
 /* The first reading of a row whose mass is to be estimated: like row_scan, and the sum of all estimates. Where they are of no
- * use, it is the reading of a row that is weighed. An eighth of the row shows whether top-p may keep much of it: then the whole row is
- * read for its maxima, and if these agree, for nothing else. And whether the first group's maximum is too far below the others. */
+ * use, it is the reading of a row that is weighed. An eighth of the row shows whether top-p may keep much of it: then, if only the token is
+ * asked for, row_nucleus.h tries to say it; else the row is read for its maxima, and if these agree, for nothing else. It also shows
+ * whether the first group's maximum is too far below the others. */
 RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind) {
     if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row row = *k->row;
@@ -207,9 +208,7 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
 
 /* ---- what the estimate settles -------------------------------------------------------------------------- */
 
-/* Whether top-p's threshold is the same for every mass in a range, and then among the tokens of the state's list. The threshold
- * falls as the target grows. If not: UNSURE, or MANY if there are too many tokens above it for the list. */
-enum { UNSURE, SETTLED, MANY };
+/* The verdict on top-p's threshold for every mass in a range. The threshold falls as the target grows. */
 static int row_settle(const work *k, const weighing *w, mass_range range) {
     const float p = k->row->params.top_p;
     const quest least = {share_of(p, range.low), 1}, most = {share_of(p, range.high), 1};
@@ -237,10 +236,9 @@ static mass_range row_range(const work *k, const weighing *w) {
 static int32_t row_broad(const work *k, const weighing *w, int *nan) {
     row_state *const state = k->state;
     const mass_range range = row_range(k, w);
-    const int settled = range.high ? row_settle(k, w, range) : UNSURE;
+    state->verdict = range.high ? row_settle(k, w, range) : UNSURE;
     state->estimated = 1; /* lists forget it */
-    state->many = settled == MANY;
-    return settled == MANY ? k->loops->nucleus(k, w->scale, &state->estimator, nan) : RULE_NO_TOKEN;
+    return state->verdict == MANY ? k->loops->nucleus(k, w->scale, &state->estimator, nan) : RULE_NO_TOKEN;
 }
 
 /* The row's mass for top-p's share; or where an estimate settles what is asked of it, any that it may have. Where many tokens stay,
@@ -254,7 +252,7 @@ RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
     sketched s;
     if (state->sum > 0.0) {
         range = row_range(k, w);
-        settled = !range.high ? UNSURE : state->settled ? SETTLED : state->many ? MANY : row_settle(k, w, range);
+        settled = state->verdict != NOT_ASKED ? state->verdict : range.high ? row_settle(k, w, range) : UNSURE;
     }
     if (settled == SETTLED) return range.low;
     if (settled == MANY && w->row.kind == REF_PLAIN && sketch_guess(k, w, (double)p->top_p, (double)range.low, &s, kind)) {

@@ -391,7 +391,7 @@ RAFFLE_FN int32_t row_nucleus(const work *k, scale scale, const estimator *e, in
     k->state->list.complete = 0;
     if (kind & READ_PROBS || p->vocab < FLAT_VOCAB) return RULE_NO_TOKEN;
     b.e = *e;
-    b.whole = k->state->many;
+    b.whole = k->state->verdict == MANY;
     v_flush(1); /* estimates that small are no part of any sum */
     const int split = band_guess(k, p->top_p, &b, kind) && row_split_band(k, &b, kind);
     v_flush(0);

@@ -200,9 +200,8 @@ RAFFLE_FN void group_tops(const cpu_row *row, int64_t g, vf *top, vm *numbers, i
     *numbers = v_and(*numbers, good);
 }
 
-/* The same of any group, to part[] and peak[]. */
-RAFFLE_FN void group_tops_edge(const cpu_row *row, const cpu_scratch *s, int64_t g, vm *numbers, int kind) {
-    s->peak[g] = MINUS_INF;
+/* The same of a group that is not whole, to top[] as numbers. */
+RAFFLE_FN void group_tops_edge(const cpu_row *row, int64_t g, float *top, vm *numbers, int kind) {
     for (int q = 0; q < CPU_PARTS; ++q) {
         vf a = v_set(MINUS_INF);
         for (int64_t i = g * GROUP + q * PART, end = i + PART; i < end && i < row->params.vocab; i += V_LANES) {
@@ -210,8 +209,7 @@ RAFFLE_FN void group_tops_edge(const cpu_row *row, const cpu_scratch *s, int64_t
             *numbers = v_numbers(*numbers, x, x);
             a = v_max(x, a);
         }
-        float top = s->part[g * CPU_PARTS + q] = v_peak(a);
-        if (top > s->peak[g]) s->peak[g] = top;
+        top[q] = v_peak(a);
     }
 }
 
@@ -226,41 +224,48 @@ RAFFLE_FN int row_nan(const cpu_row *row, vm numbers, int kind) {
     return v_bits(allowed) != v_bits(v_every());
 }
 
-/* Fills peak[] with each group's largest logit and returns the row's; *nan: whether there was a NaN.
- * `fine`, a compile-time constant: fills part[] too. */
-RAFFLE_FN float row_scan_as(const cpu_row *row, const cpu_scratch *s, int *nan, int fine, int kind) {
+/* Fills peak[] with each group's largest logit and returns the row's; *nan: whether there was a NaN. */
+RAFFLE_FN float row_scan_groups(const cpu_row *row, const cpu_scratch *s, int *nan, int kind) {
     vm numbers = v_every();
     vf best = v_set(MINUS_INF);
     int64_t whole = row->params.vocab / GROUP, g = 0;
     for (; g + 4 <= whole; g += 4) { /* four at a time, so that the maxima leave their lanes together */
-        vf top[4 * CPU_PARTS];
-        if (fine) {
-            ONE_BY_ONE for (int q = 0; q < 4; ++q) group_tops(row, g + q, top + q * CPU_PARTS, &numbers, kind);
-            v_store_parts(s->part + g * CPU_PARTS, s->peak + g, top);
-        } else {
-            ONE_BY_ONE for (int q = 0; q < 4; ++q) top[q] = group_top(row, g + q, &numbers, kind);
-            v_store_peaks(s->peak + g, top[0], top[1], top[2], top[3]);
-            best = v_max(best, v_max(v_max(top[0], top[1]), v_max(top[2], top[3])));
-        }
+        vf top[4];
+        ONE_BY_ONE for (int q = 0; q < 4; ++q) top[q] = group_top(row, g + q, &numbers, kind);
+        v_store_peaks(s->peak + g, top[0], top[1], top[2], top[3]);
+        best = v_max(best, v_max(v_max(top[0], top[1]), v_max(top[2], top[3])));
     }
     for (; g < s->groups; ++g) {
-        if (fine) {
-            group_tops_edge(row, s, g, &numbers, kind);
-        } else {
-            vf a = group_top_edge(row, g, &numbers, kind);
-            s->peak[g] = v_peak(a);
-            best = v_max(best, a);
-        }
+        vf a = group_top_edge(row, g, &numbers, kind);
+        s->peak[g] = v_peak(a);
+        best = v_max(best, a);
     }
     peaks_pad(s);
-    for (int64_t i = s->groups * CPU_PARTS; fine && i % PEAK_PAD; ++i) s->part[i] = MINUS_INF;
-    for (g = 0; fine && g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
+    *nan = row_nan(row, numbers, kind);
+    return v_peak(best);
+}
+
+/* The same, and part[] with the largest logit of each part of a group. */
+RAFFLE_FN float row_scan_parts(const cpu_row *row, const cpu_scratch *s, int *nan, int kind) {
+    vm numbers = v_every();
+    vf best = v_set(MINUS_INF);
+    const int64_t whole = row->params.vocab / GROUP;
+    ONE_BY_ONE for (int64_t g = 0; g < whole; ++g) {
+        vf top[CPU_PARTS];
+        group_tops(row, g, top, &numbers, kind);
+        v_store_peaks(s->part + g * CPU_PARTS, top[0], top[1], top[2], top[3]);
+    }
+    for (int64_t g = whole; g < s->groups; ++g) group_tops_edge(row, g, s->part + g * CPU_PARTS, &numbers, kind);
+    for (int64_t i = s->groups * CPU_PARTS; i % PEAK_PAD; ++i) s->part[i] = MINUS_INF;
+    for (int64_t g = 0; g < s->groups; g += 4) v_store_fourths(s->peak + g, s->part + g * CPU_PARTS);
+    peaks_pad(s);
+    for (int64_t g = 0; g < s->groups; g += V_LANES) best = v_max(v_load_f32(s->peak + g), best);
     *nan = row_nan(row, numbers, kind);
     return v_peak(best);
 }
 
 RAFFLE_FN float row_scan(const work *k, int *nan, int kind) {
-    return k->state->fine ? row_scan_as(k->row, k->scratch, nan, 1, kind) : row_scan_as(k->row, k->scratch, nan, 0, kind);
+    return k->state->fine ? row_scan_parts(k->row, k->scratch, nan, kind) : row_scan_groups(k->row, k->scratch, nan, kind);
 }
 
 /* The next group from g on whose largest logit is at least `value`, or `groups` if there is none. */

@@ -151,12 +151,15 @@ RAFFLE_FN void groups_top(const cpu_row *row, const cpu_scratch *s, int64_t firs
     }
 }
 
-/* Which of a block's sums of weights are sums, as bits: neither infinite nor NaN. */
+/* Sums of a group's weights are below this; NaN and infinities are not. */
+#define SIZE_END 0x1p41f
+
+/* Which of a block's sums of weights are sums, as bits. */
 RAFFLE_FN uint32_t sizes_finite(const float *size) {
     uint32_t finite = 0;
     for (int q = 0; q < BLOCK; q += V_LANES) {
         vf x = v_load_f32(size + q);
-        finite |= v_bits(v_and(v_ge(x, v_set(0.0f)), v_gt(v_set(0x1p41f), x))) << q;
+        finite |= v_bits(v_and(v_ge(x, v_set(0.0f)), v_gt(v_set(SIZE_END), x))) << q;
     }
     return finite;
 }
@@ -169,7 +172,7 @@ RAFFLE_FN uint32_t four_mask(const cpu_row *row, int64_t first) {
 
 /* Weighs four neighbouring groups whose references are *f, those that are there and have a plain one, and reads the four that are eight
  * groups further on for their maxima, or as many as there are; where none is, the same once more. To low[], size[] and peak[].
- * `open`: all four are there and are weighed as block_step does with `open`. 0: one of the sums is none, but infinite or NaN. */
+ * `open`: all four are there and are weighed as block_step does with `open`. 0: one of the sums may be none, but infinite or NaN. */
 RAFFLE_FN int four_weigh(const cpu_row *row, const cpu_scratch *s, const block_refs *f, int64_t first, vm *numbers, int open, leaving leave,
                          int kind) {
     const int64_t last = row->params.vocab / GROUP - 1, ahead = first + 8 <= last ? first + 8 : first;
@@ -191,7 +194,7 @@ RAFFLE_FN int four_weigh(const cpu_row *row, const cpu_scratch *s, const block_r
     const vf total = v_add(v_add(sum[0].size, sum[1].size), v_add(sum[2].size, sum[3].size));
     sum_store(s->low + first, s->size + first, sum);
     v_store_peaks(s->peak + ahead, top[0], top[1], top[2], top[3]);
-    return v_bits(v_and(v_ge(least, v_set(0.0f)), v_gt(v_set(0x1p41f), total))) == v_bits(v_every());
+    return v_bits(v_and(v_ge(least, v_set(0.0f)), v_gt(v_set(SIZE_END), total))) == v_bits(v_every());
 }
 
 /* four_weigh in functions of their own: among other code, the compiler runs out of registers for it. Not more parameters than there are
@@ -222,7 +225,7 @@ RAFFLE_FN void row_weigh_four(const work *k, scale scale, const block_refs *f, i
     if (!good) k->state->open = 0; /* where one -inf is, there are more */
     if ((f->plain & every) != every) k->state->plain = 0;
     else if (good) return;
-    for (int i = 0; i < 4; ++i) sums |= (uint32_t)(s->size[first + i] >= 0.0f && s->size[first + i] < 0x1p41f) << i;
+    for (int i = 0; i < 4; ++i) sums |= (uint32_t)(s->size[first + i] >= 0.0f && s->size[first + i] < SIZE_END) << i;
     for (uint32_t again = ~(sums & f->plain) & every; again; again &= again - 1)
         group_weigh(k, scale, first + __builtin_ctz(again), numbers, leave, kind);
 }

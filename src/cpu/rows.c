@@ -299,13 +299,17 @@ typedef struct row_state {
     int estimated; /* for top-p and draws: whether `sum` is that of the row's estimates by `estimator`; where it is 0, the row is flat */
     estimator estimator;
     double sum;
-    int many;      /* whether it is known that too many tokens stay for a list */
+    int verdict;   /* of row_settle (row_estimate.h), if it was asked */
     int peaked;    /* whether a token was met that is too heavy for a flat row */
     int alone;     /* whether only the token is asked for, by top-p alone */
     int32_t token; /* that, if it is known already; else RULE_NO_TOKEN */
 } row_state;
 
 enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the maxima of parts, if top-k is to list tokens */
+
+/* What an estimate of the row's mass says of top-p's threshold: not the same for every mass in its range; the same, and in the state's
+ * list; or too many tokens stay for a list. */
+enum { NOT_ASKED, UNSURE, SETTLED, MANY };
 
 static void state_clear(row_state *state) { state->list.complete = state->weighed = state->told = state->settled = state->estimated = 0; }
 
@@ -467,7 +471,8 @@ static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch
     const rules r = rules_make(&row->params);
     state.alone = row->only_token && row_estimates(row, &r, s) && !r.min_p_last && r.filter_temperature == row->params.temperature;
     state.token = RULE_NO_TOKEN;
-    state.many = state.peaked = 0;
+    state.verdict = NOT_ASKED;
+    state.peaked = 0;
     state.fine = all.flat && s->groups <= FINE_GROUPS && r.top_k && !r.greedy;
     if (row->patch) { /* read already */
         state.fine = 0;

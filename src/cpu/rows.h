@@ -55,7 +55,8 @@ typedef struct cpu_scratch {
     float *part;     /* largest logit of each quarter of a group, where a row was only read, and not weighed, at first */
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
     uint32_t *low;     /* weighed when it was first read */
-    float *size;       /* or without the others, the sums of estimates of a row that was estimated (row_estimate.h) */
+    float *size;       /* or without the others, the sums of estimates of a row that was estimated (row_estimate.h);
+                        * row_nucleus.h uses both for stretches */
     int32_t *too_exponent; /* the same for a row that was weighed at a second temperature, too, or of the stretch that is drawn */
     uint32_t *too_low;
     float *too_size;

@@ -130,7 +130,7 @@ __device__ __forceinline__ uint4 block_place() {
  * called next_start or ended; what those have written is there after previous_wait. */
 __device__ __forceinline__ void previous_wait() {
 #if defined(RAFFLE_EMULATE)
-    emulate::previous_waited = true;
+    if (!blockIdx.x) emulate::previous_waited = true; /* the first block always does: who comes next relies on one that did */
 #elif __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif

@@ -59,7 +59,7 @@ enum : uint64_t { REQUEST_GREEDY = 1ull << 62, REQUEST_WALKED = ~0ull };
 enum : uint32_t { GREEDY_NAN = 1, GREEDY_WRONG = 2 };
 
 /* How many items there are, and how many are done with: rows to be read again, from the first on, and those from the last on of which
- * tokens are proposed. 0 between calls. */
+ * tokens are proposed, or that have a kept_list. 0 between calls. */
 struct left_queue {
     uint32_t listed, finished, proposing, proposed;
 };

@@ -227,7 +227,7 @@ __device__ __forceinline__ left_item *items_take(const verify_args &a, int count
     if (threadIdx.x % WARP == 0) at = atomicAdd(&a.queue->listed, (uint32_t)count);
     return a.left + __shfl_sync(ALL_LANES, at, 0);
 }
-/* The same for one of which tokens are proposed. */
+/* The same for one of which tokens are proposed, or whose target's row has a kept_list. */
 __device__ __forceinline__ left_item *item_take(const verify_args &a) {
     uint32_t at = 0;
     if (threadIdx.x % WARP == 0) at = atomicAdd(&a.queue->proposing, 1u);

@@ -1,4 +1,4 @@
-/* settle.h - whether estimates of what stretches weigh settle which of them a draw from a whole row falls on. */
+/* settle.h - what estimates settle: on which stretch a draw falls, whether top-p keeps a token, which of two numbers is less. */
 #ifndef RAFFLE_MATH_SETTLE_H
 #define RAFFLE_MATH_SETTLE_H
 

@@ -128,19 +128,8 @@ RAFFLE_FN void v_store_totals_u(uint32_t *p, vu a, vu b, vu c, vu d) {
     _mm_storeu_si128((__m128i *)p, _mm_castps_si128(fold_add_bits(as_f(a), as_f(b), as_f(c), as_f(d))));
 }
 
-/* Two vectors to one: half i holds the maxima of vector i, four lanes with four. */
-RAFFLE_FN vf halves_max(vf a, vf b) { return v_max(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31)); }
-/* The largest lanes of eight vectors. */
-RAFFLE_FN vf eight_max(const vf *x) {
-    vf a = halves_max(x[0], x[4]), b = halves_max(x[1], x[5]), c = halves_max(x[2], x[6]), d = halves_max(x[3], x[7]);
-    vf ab = v_max(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); /* a b a b in each half */
-    vf cd = v_max(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-    return v_max(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
-}
-RAFFLE_FN void v_store_parts(float *part, float *peak, const vf *x) {
-    vf low = eight_max(x), high = eight_max(x + 8);
-    _mm256_storeu_ps(part, low);
-    _mm256_storeu_ps(part + 8, high);
+RAFFLE_FN void v_store_fourths(float *peak, const float *part) {
+    vf low = _mm256_loadu_ps(part), high = _mm256_loadu_ps(part + 8);
     vf q = v_max(_mm256_shuffle_ps(low, high, 0x44), _mm256_shuffle_ps(low, high, 0xee)); /* low low high high, by halves */
     q = v_max(q, _mm256_permute_ps(q, 0xb1));
     _mm_storeu_ps(peak, _mm256_castps256_ps128(_mm256_permutevar8x32_ps(q, _mm256_setr_epi32(0, 4, 2, 6, 0, 4, 2, 6))));

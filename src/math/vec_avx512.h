@@ -139,19 +139,8 @@ RAFFLE_FN void v_store_totals_u(uint32_t *p, vu a, vu b, vu c, vu d) {
     _mm_storeu_si128((__m128i *)p, _mm_castps_si128(fold_add_bits(as_f(a), as_f(b), as_f(c), as_f(d))));
 }
 
-/* Four vectors to one: quarter i holds the maxima of vector i, four lanes with four. */
-RAFFLE_FN vf quarters_max(vf a, vf b, vf c, vf d) {
-    vf ab = v_max(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-    vf cd = v_max(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
-    return v_max(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
-}
-RAFFLE_FN void v_store_parts(float *part, float *peak, const vf *x) {
-    vf a = quarters_max(x[0], x[4], x[8], x[12]), b = quarters_max(x[1], x[5], x[9], x[13]);
-    vf c = quarters_max(x[2], x[6], x[10], x[14]), d = quarters_max(x[3], x[7], x[11], x[15]);
-    vf ab = v_max(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); /* a b a b in each quarter */
-    vf cd = v_max(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-    vf q = v_max(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
-    _mm512_storeu_ps(part, q);
+RAFFLE_FN void v_store_fourths(float *peak, const float *part) {
+    vf q = _mm512_loadu_ps(part);
     q = v_max(q, _mm512_permute_ps(q, 0x4e));
     q = v_max(q, _mm512_permute_ps(q, 0xb1));
     _mm_storeu_ps(peak, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, q)));

@@ -87,8 +87,7 @@ RAFFLE_FN void v_store_peaks(float *p, vf a, vf b, vf c, vf d) {
     vst1q_f32(p, vpmaxq_f32(vpmaxq_f32(a, b), vpmaxq_f32(c, d)));
 }
 
-RAFFLE_FN void v_store_parts(float *part, float *peak, const vf *x) {
-    for (int i = 0; i < 16; i += 4) v_store_peaks(part + i, x[i], x[i + 1], x[i + 2], x[i + 3]);
+RAFFLE_FN void v_store_fourths(float *peak, const float *part) {
     v_store_peaks(peak, vld1q_f32(part), vld1q_f32(part + 4), vld1q_f32(part + 8), vld1q_f32(part + 12));
 }
 

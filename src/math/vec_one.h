@@ -121,9 +121,8 @@ STORE_FOUR(v_store_peaks, float)
 STORE_FOUR(v_store_totals, float)
 STORE_FOUR(v_store_totals_u, uint32_t)
 
-/* The largest lane of each of 16 vectors to part[16], and the largest of each four of these to peak[4]. */
-RAFFLE_FN void v_store_parts(float *part, float *peak, const vf *x) {
-    for (int i = 0; i < 16; ++i) part[i] = x[i];
+/* The largest of each four of part[16] to peak[4]. */
+RAFFLE_FN void v_store_fourths(float *peak, const float *part) {
     for (int i = 0; i < 4; ++i) {
         float a = part[4 * i] > part[4 * i + 1] ? part[4 * i] : part[4 * i + 1];
         float b = part[4 * i + 2] > part[4 * i + 3] ? part[4 * i + 2] : part[4 * i + 3];

@@ -29,7 +29,7 @@ namespace emulate {
 /* Runs `thread` once for each thread of the grid, or adds it to the graph that the stream is captured into. */
 cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, std::function<void()> thread);
 cudaError_t function_attributes(cudaFuncAttributes *attributes, const void *kernel);
-extern std::atomic<bool> previous_waited; /* by a thread of the grid that runs */
+extern std::atomic<bool> previous_waited; /* by a thread of the first block of the grid that runs */
 cudaError_t function_allow(const void *kernel, cudaFuncAttribute what, int value);
 int clusters_held();
 
