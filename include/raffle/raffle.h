@@ -613,7 +613,7 @@ RAFFLE_API int raffle_cuda_available(char *why, size_t bytes);   /* 1, or 0 and 
 #define RAFFLE_DEFINE_INIT(type)                                                                                       \
     static inline type type##_init(void) {                                                                             \
         type made = RAFFLE_ZERO;                                                                                       \
-        made.size = (uint32_t)sizeof(type);                                                                            \
+        made.size = sizeof(type); /* a constant that fits: no conversion that compilers warn of, and no cast */        \
         return made;                                                                                                   \
     }
 RAFFLE_DEFINE_INIT(raffle_error)
