@@ -533,7 +533,7 @@ typedef struct raffle_report {
 typedef enum raffle_dialect { RAFFLE_DIALECT_VLLM = 0, RAFFLE_DIALECT_OPENAI = 1, RAFFLE_DIALECT_LLAMA_CPP = 2 } raffle_dialect;
 
 /* One request's values, ready to be copied to its slot: the arrays of raffle_params, and its raffle_extra. Lists
- * (extra.bias, banned, stop ...) are set by you. */
+ * (extra.bias, banned, stop ...) are set by you. Make it with raffle_request_init(), then raffle_request_start. */
 typedef struct raffle_request {
     uint32_t size;
     int32_t dialect; /* raffle_dialect */
@@ -546,7 +546,7 @@ typedef struct raffle_request {
 } raffle_request;
 
 /* The defaults of a dialect: everything off, or for llama.cpp its default chain; flags where the engine differs from raffle (vLLM's bad
- * words). Requests are made by this alone. */
+ * words). Whatever the request had is gone, but for its size. */
 RAFFLE_API raffle_status raffle_request_start(raffle_request *request, raffle_dialect dialect, raffle_error *error);
 /* Sets a value by the name that the dialect has for it: "repetition_penalty", "repeat_penalty", "top_n_sigma" ... An
  * unknown name or a value out of range is RAFFLE_E_ARGUMENT; one that asks for what raffle does not do (beam search,
@@ -631,6 +631,7 @@ RAFFLE_DEFINE_INIT(raffle_verified)
 RAFFLE_DEFINE_INIT(raffle_state)
 RAFFLE_DEFINE_INIT(raffle_tokens)
 RAFFLE_DEFINE_INIT(raffle_report)
+RAFFLE_DEFINE_INIT(raffle_request)
 #undef RAFFLE_DEFINE_INIT
 
 #ifdef __cplusplus
