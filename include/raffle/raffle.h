@@ -21,8 +21,12 @@
  *     ...
  *     raffle_sample(plan, &logits, &params, &result, &launch, &error);
  *
+ * That is the first third of this page: the sections "plan" and "sample". The others are for those who need them.
+ *
  * Rules that hold everywhere:
- *   - Make structs with their raffle_*_init(); a zero field means its default, a NULL array means off.
+ *   - Make structs with their raffle_*_init(); a zero field means its default, a NULL array means off. These functions
+ *     are inline, and no library exports them: a caller in another language zeroes the struct and sets `size`, its first
+ *     field, to its sizeof, which is all that they do. (raffle_extra has no size: zero bytes.)
  *   - You own memory, threads and streams. Only raffle_plan_create allocates; nothing locks, waits or prints.
  *   - A plan is immutable: any number of threads may use it at once, each with its own workspace.
  *   - What can be checked before the work starts is an error with a sentence and a row, and then no
@@ -96,7 +100,8 @@ typedef enum raffle_isa {
 #define RAFFLE_HISTORY_MAX 1048576 /* tokens that a request's history may have, 2^20 */
 #define RAFFLE_TOP_MAX 1024        /* likeliest tokens that a raffle_report tells of a row */
 
-/* An optional out-parameter of every call that can fail, written only when it does. NULL: only the status matters. */
+/* An optional out-parameter of every call that can fail, written only when it does. NULL: only the status matters.
+ * Set `size`, or make it with raffle_error_init(): one of zero bytes stays empty, whatever goes wrong, and nothing says so. */
 typedef struct raffle_error {
     uint32_t size;  /* smaller than this struct: not written to. Larger, from a later header: these fields are written */
     int32_t status; /* raffle_status */
