@@ -59,7 +59,7 @@ bench-python: ## what calls from Python cost, and raffle beside torch; for this 
 	@cmake/ensure.sh python
 	@tests/run.py --jobs $(JOBS) --only bench-python
 
-fuzz: ## libFuzzer on the API and the .npy reader, 10 minutes each [FUZZ_SECONDS=]
+fuzz: ## libFuzzer on sampling, requests, verification and the .npy reader, 10 minutes each [FUZZ_SECONDS=]
 	@cmake/ensure.sh test
 	@tests/run.py --jobs $(JOBS) --only fuzz --fuzz-seconds $(or $(FUZZ_SECONDS),600)
 

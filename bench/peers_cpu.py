@@ -26,7 +26,7 @@ except ImportError as missing:
 
 ROWS = 4
 TEMPERATURE = 0.8
-SHARE = {"top-k 50 + top-p 0.9": 20, "temperature alone": 30, "top-p 0.9": 100}  # what DESIGN asks for, at least
+SHARE = {"top-k 50 + top-p 0.9": 20, "temperature alone": 30, "top-p 0.9": 100}  # times llama.cpp's speed: the goals, at least
 
 
 def pointer(array):

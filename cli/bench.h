@@ -22,7 +22,7 @@ typedef struct route {
     const char *name;
     shape shape;
     settings settings;
-    double target; /* DESIGN: ratio to the maximum, row in cache, AVX-512 */
+    double target; /* the goal of docs/speed.md: ratio to the maximum, row in cache, AVX-512 */
 } route;
 enum { ROUTES = 7 };
 extern const route routes[ROUTES];

@@ -269,6 +269,7 @@ exit_code options_parse(options *o, int argc, char **argv) {
         .dtype = -1, .threads = -1, .temperature = 1.0f, .top_p = 1.0f, .draws = 1, .row_end = -1, .top = 12};
     int only_files = 0;
     *o = made;
+    o->request = raffle_request_init();
     raffle_request_start(&o->request, RAFFLE_DIALECT_VLLM, NULL);
     o->request.extra.flags = 0; /* --flags says what differs */
     for (int i = 2; i < argc; ++i) {

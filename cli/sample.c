@@ -140,25 +140,25 @@ static draw_job job_of(const sampling *s, int64_t row, int64_t rows) {
 
 static void print_start(const sampling *s) {
     if (!s->options->json) return;
-    printf("{\"vocab\": %lld, \"draws\": %lld, \"rows\": [", (long long)s->rows.view.cols,
+    printf("{\"vocab\": %lld, \"draws\": %lld, \"rows\": [\n", (long long)s->rows.view.cols,
            (long long)s->options->draws);
 }
 
 static void print_row_start(const sampling *s, int64_t row) {
     const options *const o = s->options;
-    if (!o->json) return;
-    fputs(row > s->first ? ",\n  " : "\n  ", stdout);
-    printf("{\"row\": %lld, \"%s\": [", (long long)row, o->counts ? "counts" : "tokens");
+    if (o->json) printf("  {\"row\": %lld, \"%s\": [", (long long)row, o->counts ? "counts" : "tokens");
 }
 
-static void print_row_end(const sampling *s, uint32_t flags) {
+/* A row's line is complete, and only then a note may follow it: on a terminal both are seen together. */
+static void print_row_end(sampling *s, int64_t row, uint32_t flags) {
     if (s->options->json) {
         putchar(']');
         print_flags_json(flags);
-        putchar('}');
+        puts(row + 1 < s->end ? "}," : "}");
     } else if (!s->options->counts) {
         putchar('\n');
     }
+    note_flags(&s->notes, row, flags);
 }
 
 /* Many draws from one row, in chunks, so that any number of them fits in memory. */
@@ -184,9 +184,8 @@ static exit_code sample_row(sampling *s, int64_t row) {
         progress("raffle sample:", ((double)(row - s->first) + (double)(done + job.draws) / (double)o->draws) /
                                        (double)(s->end - s->first));
     }
-    note_flags(&s->notes, row, s->row_flags[0]);
     const exit_code code = o->counts ? print_counts(s, row, none) : EXIT_FINE;
-    print_row_end(s, s->row_flags[0]);
+    print_row_end(s, row, s->row_flags[0]);
     return code;
 }
 
@@ -198,8 +197,7 @@ static exit_code sample_block(sampling *s, int64_t row, int64_t rows) {
     for (int64_t i = 0; !code && i < rows; ++i) {
         print_row_start(s, row + i);
         print_tokens(s, i, 0, 1);
-        print_row_end(s, s->row_flags[i]);
-        note_flags(&s->notes, row + i, s->row_flags[i]);
+        print_row_end(s, row + i, s->row_flags[i]);
     }
     progress("raffle sample:", (double)(row + rows - s->first) / (double)(s->end - s->first));
     return code;
@@ -216,7 +214,7 @@ static exit_code sample_all(sampling *s) {
     }
     progress_end();
     if (s->first == s->end) print_start(s);
-    if (o->json && !code) printf("\n]}\n");
+    if (o->json && !code) printf("]}\n");
     return code;
 }
 

@@ -151,11 +151,12 @@ def step_release():
 
 
 def step_package():
-    """What the library exports, and the installed package in use."""
+    """What the library exports, the installed package in use, and what the pages show."""
     if "release" not in options.steps:
         build("build", "-DRAFFLE_CUDA=OFF")
     script("symbols", ROOT / "build")
     script("install", ROOT / "build")
+    script("readme", ROOT / "build")
 
 
 def step_asan():

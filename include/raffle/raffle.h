@@ -21,8 +21,12 @@
  *     ...
  *     raffle_sample(plan, &logits, &params, &result, &launch, &error);
  *
+ * That is the first third of this page: the sections "plan" and "sample". The others are for those who need them.
+ *
  * Rules that hold everywhere:
- *   - Make structs with their raffle_*_init(); a zero field means its default, a NULL array means off.
+ *   - Make structs with their raffle_*_init(); a zero field means its default, a NULL array means off. These functions
+ *     are inline, and no library exports them: a caller in another language zeroes the struct and sets `size`, its first
+ *     field, to its sizeof, which is all that they do. (raffle_extra has no size: zero bytes.)
  *   - You own memory, threads and streams. Only raffle_plan_create allocates; nothing locks, waits or prints.
  *   - A plan is immutable: any number of threads may use it at once, each with its own workspace.
  *   - What can be checked before the work starts is an error with a sentence and a row, and then no
@@ -96,7 +100,8 @@ typedef enum raffle_isa {
 #define RAFFLE_HISTORY_MAX 1048576 /* tokens that a request's history may have, 2^20 */
 #define RAFFLE_TOP_MAX 1024        /* likeliest tokens that a raffle_report tells of a row */
 
-/* An optional out-parameter of every call that can fail, written only when it does. NULL: only the status matters. */
+/* An optional out-parameter of every call that can fail, written only when it does. NULL: only the status matters.
+ * Set `size`, or make it with raffle_error_init(): one of zero bytes stays empty, whatever goes wrong, and nothing says so. */
 typedef struct raffle_error {
     uint32_t size;  /* smaller than this struct: not written to. Larger, from a later header: these fields are written */
     int32_t status; /* raffle_status */
@@ -533,7 +538,7 @@ typedef struct raffle_report {
 typedef enum raffle_dialect { RAFFLE_DIALECT_VLLM = 0, RAFFLE_DIALECT_OPENAI = 1, RAFFLE_DIALECT_LLAMA_CPP = 2 } raffle_dialect;
 
 /* One request's values, ready to be copied to its slot: the arrays of raffle_params, and its raffle_extra. Lists
- * (extra.bias, banned, stop ...) are set by you. */
+ * (extra.bias, banned, stop ...) are set by you. Make it with raffle_request_init(), then raffle_request_start. */
 typedef struct raffle_request {
     uint32_t size;
     int32_t dialect; /* raffle_dialect */
@@ -546,7 +551,7 @@ typedef struct raffle_request {
 } raffle_request;
 
 /* The defaults of a dialect: everything off, or for llama.cpp its default chain; flags where the engine differs from raffle (vLLM's bad
- * words). Requests are made by this alone. */
+ * words). Whatever the request had is gone, but for its size. */
 RAFFLE_API raffle_status raffle_request_start(raffle_request *request, raffle_dialect dialect, raffle_error *error);
 /* Sets a value by the name that the dialect has for it: "repetition_penalty", "repeat_penalty", "top_n_sigma" ... An
  * unknown name or a value out of range is RAFFLE_E_ARGUMENT; one that asks for what raffle does not do (beam search,
@@ -613,7 +618,7 @@ RAFFLE_API int raffle_cuda_available(char *why, size_t bytes);   /* 1, or 0 and 
 #define RAFFLE_DEFINE_INIT(type)                                                                                       \
     static inline type type##_init(void) {                                                                             \
         type made = RAFFLE_ZERO;                                                                                       \
-        made.size = (uint32_t)sizeof(type);                                                                            \
+        made.size = sizeof(type); /* a constant that fits: no conversion that compilers warn of, and no cast */        \
         return made;                                                                                                   \
     }
 RAFFLE_DEFINE_INIT(raffle_error)
@@ -631,6 +636,7 @@ RAFFLE_DEFINE_INIT(raffle_verified)
 RAFFLE_DEFINE_INIT(raffle_state)
 RAFFLE_DEFINE_INIT(raffle_tokens)
 RAFFLE_DEFINE_INIT(raffle_report)
+RAFFLE_DEFINE_INIT(raffle_request)
 #undef RAFFLE_DEFINE_INIT
 
 #ifdef __cplusplus

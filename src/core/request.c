@@ -59,11 +59,13 @@ static const name names[] = {
 };
 
 raffle_status raffle_request_start(raffle_request *request, raffle_dialect dialect, raffle_error *error) {
-    if (!request) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "raffle_request is NULL");
+    raffle_request given;
+    raffle_status status = TAKE(&given, request, raffle_request);
+    if (status) return status;
     if (dialect < RAFFLE_DIALECT_VLLM || dialect > RAFFLE_DIALECT_LLAMA_CPP)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "dialect is %d: not a raffle_dialect", (int)dialect);
-    memset(request, 0, sizeof *request);
-    request->size = (uint32_t)sizeof *request;
+    memset(request, 0, given.size); /* the caller's struct may be longer than ours; no shorter one is taken */
+    request->size = given.size;
     request->dialect = (int32_t)dialect;
     request->temperature = 1.0f;
     request->top_p = 1.0f;
@@ -85,13 +87,10 @@ static const name *name_find(const char *text, int dialect) {
     return NULL;
 }
 
-/* Only raffle_request_start makes a request, and its size is ours. */
+/* All fields that raffle_request_set may write lie in the least size that is taken. */
 static raffle_status request_take(raffle_request *to, const raffle_request *from, raffle_error *error) {
-    if (!from) return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "raffle_request is NULL");
-    if (from->size != sizeof *to)
-        return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_request.size is %u: make the struct with raffle_request_start()",
-                           from->size);
-    memcpy(to, from, sizeof *to);
+    raffle_status status = TAKE(to, from, raffle_request);
+    if (status) return status;
     if (to->dialect < RAFFLE_DIALECT_VLLM || to->dialect > RAFFLE_DIALECT_LLAMA_CPP)
         return raffle_fail(error, RAFFLE_E_ARGUMENT, -1, "dialect is %d: not a raffle_dialect", to->dialect);
     if (to->reserved) return raffle_fail(error, RAFFLE_E_STRUCT, -1, "raffle_request.reserved is not 0");

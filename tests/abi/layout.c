@@ -364,6 +364,7 @@ TEST(initialisers) {
     INIT(raffle_state);
     INIT(raffle_tokens);
     INIT(raffle_report);
+    INIT(raffle_request);
 }
 
 int main(void) {

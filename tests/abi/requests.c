@@ -5,7 +5,7 @@
 #include "raffle/raffle.h"
 
 static raffle_request start(raffle_dialect dialect) {
-    raffle_request r;
+    raffle_request r = raffle_request_init();
     CHECK_STATUS(raffle_request_start(&r, dialect, NULL), RAFFLE_OK);
     return r;
 }
@@ -185,7 +185,38 @@ TEST(together) {
     r.reserved = 0;
     r.size = 8;
     CHECK_STATUS(raffle_request_check(&r, 100, &error), RAFFLE_E_STRUCT);
-    CHECK(strstr(error.text, "raffle_request_start()"), "%s", error.text);
+    CHECK(strstr(error.text, "raffle_request_init()"), "%s", error.text);
+}
+
+/* A caller's header may be older or newer than the library: it writes to no byte behind the size that it is given. */
+TEST(sizes) {
+    enum { MORE = 24 };
+    static const uint32_t wrong[] = {0, 4, sizeof(raffle_request) - 1, 4097, UINT32_MAX};
+    struct {
+        raffle_request known;
+        unsigned char more[MORE + 8];
+    } wide, before;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+        memset(&wide, 0x5a, sizeof wide);
+        wide.known.size = wrong[i];
+        before = wide;
+        CHECK_STATUS(raffle_request_start(&wide.known, RAFFLE_DIALECT_VLLM, NULL), RAFFLE_E_STRUCT);
+        CHECK(!memcmp(&wide, &before, sizeof wide), "size %u: written", wrong[i]);
+    }
+    memset(&wide, 0, sizeof wide);
+    memset(wide.more + MORE, 0x5a, 8); /* outside */
+    wide.known.size = sizeof wide.known + MORE;
+    CHECK_STATUS(raffle_request_start(&wide.known, RAFFLE_DIALECT_LLAMA_CPP, NULL), RAFFLE_OK);
+    CHECK_EQ(wide.known.size, sizeof wide.known + MORE);
+    CHECK_STATUS(raffle_request_set(&wide.known, "top_k", 7, NULL), RAFFLE_OK);
+    CHECK_STATUS(raffle_request_check(&wide.known, 100, NULL), RAFFLE_OK);
+    CHECK(wide.known.top_k == 7 && wide.known.min_p == 0.05f, "a longer request works");
+    for (int i = 0; i < MORE + 8; ++i) CHECK_EQ(wide.more[i], i < MORE ? 0 : 0x5a);
+    wide.more[MORE - 1] = 1; /* a field that this library lacks */
+    CHECK_STATUS(raffle_request_start(&wide.known, RAFFLE_DIALECT_VLLM, NULL), RAFFLE_E_STRUCT);
+    CHECK_STATUS(raffle_request_set(&wide.known, "top_k", 8, NULL), RAFFLE_E_STRUCT);
+    CHECK_STATUS(raffle_request_check(&wide.known, 100, NULL), RAFFLE_E_STRUCT);
+    CHECK_EQ(wide.known.top_k, 7);
 }
 
 int main(void) {
@@ -196,5 +227,6 @@ int main(void) {
     RUN(refusals);
     RUN(limits);
     RUN(together);
+    RUN(sizes);
     return test_report("requests");
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """test_cli.py RAFFLE - the command as a user runs it. Last line: "cli: N passed, N failed"."""
+import json
 import math
 import os
 import pathlib
@@ -319,6 +320,14 @@ def test_terminal():
     check("\033[" in on_terminal(*arguments, env={"NO_COLOR": ""}), "colour on a terminal")
     check("\033[" not in on_terminal(*arguments, env={"NO_COLOR": "1"}), "no colour with NO_COLOR")
     check("\033[" not in on_terminal(*arguments, env={"TERM": "dumb"}), "no colour on a dumb terminal")
+    values = [0.0, float("nan"), 3.0, -math.inf, math.inf, 0, 0, math.inf] + [-math.inf] * 4
+    odd = str(file("some.npy", npy((3, 4), values)))
+    for more in [], ["--draws", "3"], ["--draws", "3", "--counts"]:
+        for form in [], ["--json"]:
+            lines = on_terminal("sample", odd, *more, *form).splitlines()
+            rest = [line for line in lines if not line.startswith("raffle: note: row ")]
+            fine = len(lines) - len(rest) == 3 and "note" not in "".join(rest) and (not form or json.loads("".join(rest)))
+            check(fine, f"notes between lines on a terminal: {' '.join(['sample', *more, *form])}", "\n".join(lines))
     if QUICK:
         return
     long = ["sample", SMOLLM, "--rows", "1", "--counts", "--isa", "scalar", "--top-k", "50", "--draws"]

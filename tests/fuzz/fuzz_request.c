@@ -407,7 +407,7 @@ static void make_request(input *in, request_batch *b, int64_t row) {
                                         "best_of",
                                         "",
                                         "top-p"};
-    raffle_request r, before;
+    raffle_request r = raffle_request_init(), before;
     raffle_error error = raffle_error_init();
     MUST(raffle_request_start(&r, (raffle_dialect)(take(in, 1) % 3), NULL) == RAFFLE_OK);
     for (int64_t n = below(in, 8); n > 0; --n) {

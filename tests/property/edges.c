@@ -141,6 +141,39 @@ TEST(top_p_exact_border) {
     CHECK_EQ(ask_kept(&c), 8);
 }
 
+/* "The single best token" of ties is the lowest id; a share above zero keeps the tie whole. */
+TEST(top_p_zero_is_greedy) {
+    static const float none[] = {0.0f, -0.0f, -1.0f, -INFINITY};
+    oracle_case c = ask_row(tied, RAFFLE_F32, 6);
+    for (int i = 0; i < 4; ++i)
+        for (c.position = 0; c.position < 20; ++c.position) {
+            c.top_p = none[i];
+            oracle_answer a = ask(&c, NULL);
+            CHECK(a.token == 1 && a.greedy && a.kept_count == 1, "top_p %g: token %d of %lld", (double)c.top_p, a.token,
+                  (long long)a.kept_count);
+        }
+    int seen = 0;
+    c.top_p = 0x1p-149f;
+    CHECK_EQ(ask_kept(&c), 2);
+    for (c.position = 0; c.position < 20; ++c.position) seen |= 1 << ask(&c, NULL).token;
+    CHECK_EQ(seen, 1 << 1 | 1 << 3);
+}
+
+/* The first token holds 3034034944 * 1024 tickets, the second 9223 * 1024. p is 1 - 51 / 2^24, so p of the mass is 0.65
+ * tickets more than what the first holds: its share is rounded up, and the second stays. */
+TEST(top_p_share_is_rounded_up) {
+    const float row[2] = {0.0f, -12.7037f};
+    uint64_t tickets[2];
+    oracle_case c = ask_row(row, RAFFLE_F32, 2);
+    oracle_sample(&c, NULL, tickets);
+    CHECK_EQ(tickets[0], 3106851782656);
+    CHECK_EQ(tickets[1], 9444352);
+    c.top_p = 0x1.ffff9ap-1f;
+    CHECK_EQ(ask_kept(&c), 2);
+    c.top_p = nextafterf(c.top_p, 0.0f);
+    CHECK_EQ(ask_kept(&c), 1);
+}
+
 /* ---- min-p ---- */
 
 TEST(min_p_borders) {
@@ -205,6 +238,10 @@ TEST(flag_min_p_last) {
     c.top_p = 0.8f; /* 75 of 90 is above 80 %, 75 of 100 is not */
     CHECK_EQ(ask_kept(&c), 2);
     c.flags = RAFFLE_MIN_P_LAST;
+    CHECK_EQ(ask_kept(&c), 3);
+    c.min_p = 0.4f; /* of the three that top-p leaves, the 15 are below 0.4 of 50 */
+    CHECK_EQ(ask_kept(&c), 2);
+    c.min_p = 0.0f;
     CHECK_EQ(ask_kept(&c), 3);
 }
 
@@ -379,6 +416,8 @@ int main(void) {
     RUN(top_k_larger_than_what_is_allowed);
     RUN(top_p_borders);
     RUN(top_p_exact_border);
+    RUN(top_p_zero_is_greedy);
+    RUN(top_p_share_is_rounded_up);
     RUN(min_p_borders);
     RUN(min_p_one_keeps_ties);
     RUN(min_p_zero_is_off_exactly);

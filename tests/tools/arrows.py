@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""arrows.py - who may include whom, READMEs, and file names.
+"""arrows.py - who may include whom, READMEs and what they name, and file names.
 
     include            -> nothing but stddef.h and stdint.h
     math               -> math, C's own headers and intrinsics; no libm, no stdio, no allocation
@@ -31,6 +31,7 @@ SYSTEM = {  # folders that may not include every system header -> those they may
 }
 NO_CUDA = ["include", "src/core", "src/cpu", "src/math"]
 CODE = {".c", ".h", ".cu", ".cuh", ".cc", ".cpp", ".hpp", ".inc"}
+SCRIPTS = {".py", ".sh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 
@@ -65,6 +66,20 @@ def problem(folder, file, quote, name):
     return f"{target} is outside {', '.join(allowed)}"
 
 
+def folders(parent):
+    return sorted(p for p in (ROOT / parent).iterdir() if p.is_dir() and p.name != "__pycache__" and any(f.is_file() for f in p.rglob("*")))
+
+
+def unnamed(folder):
+    """Source files in the folder, not in folders of it, that its README (or else that of the folder above) does not name in `...`
+    or as a link: with their ending or without it, programs of tests/cuda as cuda_NAME."""
+    readme = next(f / "README.md" for f in (folder, folder.parent) if (f / "README.md").is_file())
+    spans = re.findall(r"`[^`]+`|\]\([^)]+\)", readme.read_text().replace("```", "`"))
+    words = set(re.findall(r"[\w.-]+", " ".join(spans)))
+    files = sorted(f for f in folder.iterdir() if f.suffix in CODE | SCRIPTS)
+    return [f.name for f in files if not words & {f.name, f.stem, f"{folder.name}_{f.stem}"}]
+
+
 def main():
     tally = Tally("arrows")
     for folder in ARROWS:
@@ -79,11 +94,16 @@ def main():
                     wrong.append(f"{file.relative_to(ROOT)}: {why}")
         tally.check(not wrong, f"includes of {folder}", "\n     ".join(wrong))
 
-    for parent in ["src", "tests"]:
-        for folder in sorted(p for p in (ROOT / parent).iterdir() if p.is_dir() and p.name != "__pycache__"):
-            if any(f.is_file() for f in folder.rglob("*")):
-                tally.check((folder / "README.md").is_file(), f"{folder.relative_to(ROOT)} has a README")
-    tally.check((ROOT / "tests/README.md").is_file(), "tests has a README")
+    for parent in ["src", "tests", "dev"]:
+        for folder in folders(parent):
+            name = folder.relative_to(ROOT)
+            if parent == "dev" or tally.check((folder / "README.md").is_file(), f"{name} has a README"):
+                missing = unnamed(folder)
+                tally.check(not missing, f"the README of {name} names its files", ", ".join(missing))
+    for parent in ["tests", "dev"]:
+        text = (ROOT / parent / "README.md").read_text()
+        missing = [f.name for f in folders(parent) if not re.search(rf"`{f.name}/?`", text)]
+        tally.check(not missing, f"{parent}/README.md names the folders of {parent}", ", ".join(missing))
 
     names = collections.defaultdict(list)
     for file in (ROOT / "src").rglob("*"):

@@ -8,7 +8,8 @@ from tally import Tally
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = sorted(h.relative_to(ROOT / "include").as_posix() for h in (ROOT / "include/raffle").glob("*.h"))
-WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Wshadow", "-Werror"]
+WARNINGS = {"c": ["-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Wshadow", "-Werror"]}
+WARNINGS["c++"] = [*WARNINGS["c"], "-Wold-style-cast"]
 C, CXX = ["c99", "c11", "c17"], ["c++11", "c++14", "c++17", "c++20"]
 COMPILERS = [("gcc", "c", C), ("clang", "c", C), ("g++", "c++", CXX), ("clang++", "c++", CXX)]
 
@@ -28,7 +29,7 @@ def main():
                                   "raffle_plan_desc use(void) { return raffle_plan_desc_init(); }\n")
                 for version in versions:
                     tally.run(f"{header}: {compiler} -std={version}",
-                              [compiler, "-x", language, f"-std={version}", *WARNINGS, "-I", ROOT / "include",
+                              [compiler, "-x", language, f"-std={version}", *WARNINGS[language], "-I", ROOT / "include",
                                "-c", source, "-o", pathlib.Path(folder, "only.o")])
     tally.finish()
 

@@ -231,6 +231,7 @@ static PyObject *requests_set(PyObject *self, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "LO!ip", &slot, &PyDict_Type, &words, &dialect, &fresh)) return NULL;
     if (slot != -1 && !requests_slot(q, slot)) return NULL;
     memset(&d, 0, sizeof d);
+    d.request = raffle_request_init();
     raffle_status wrong = raffle_request_start(&d.request, (raffle_dialect)(dialect == -1 ? RAFFLE_DIALECT_VLLM : dialect), &error);
     if (wrong) return core_raise(wrong, &error);
     if (dialect == -1) d.request.extra.flags = 0;
