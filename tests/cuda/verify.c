@@ -453,12 +453,43 @@ static void replay_batch(draft_batch *b) {
     device_batch_freed(&d);
     draft_batch_free(b);
 }
+
+/* How many drafts the requests have whose number is odd (or even). */
+static int64_t drafts_of(const draft_batch *b, int odd) {
+    int64_t drafts = 0;
+    for (int64_t q = odd; q < b->requests; q += 2) drafts += b->first[q + 1] - b->first[q];
+    return drafts;
+}
+
+/* A batch with draft logits in which odd requests have some drafts, and even ones. */
+static draft_batch *batch_with_drafts(test_random *r, int32_t method) {
+    for (;;) {
+        draft_batch *b = draft_batch_make(r, DRAFT_LOGITS, method, 600, 0);
+        if (drafts_of(b, 0) >= 6 && drafts_of(b, 1) >= 6) return b;
+        draft_batch_free(b);
+    }
+}
+
+/* One of which odd requests are greedy and even ones are sampled. */
+static draft_batch *half_greedy(test_random *r, int32_t method) {
+    draft_batch *b = batch_with_drafts(r, method);
+    for (int64_t q = 0; q < b->requests; ++q) {
+        b->target.temperature[q] = q % 2 ? 0.0f : 0.8f;
+        b->target.top_k[q] = 0, b->target.top_p[q] = 1.0f, b->target.min_p[q] = 0.0f;
+        draft_batch_ask(b, q);
+    }
+    return b;
+}
+
 TEST(graph_replays) {
     NEED_GPU();
     test_random r = {21};
     replay_batch(draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 1200, 0));
     replay_batch(draft_batch_make(&r, DRAFT_LOGITS, RAFFLE_REJECTION, 600, PICK_COUNTS | PICK_BIAS | PICK_DRY | PICK_ALLOWED));
     replay_batch(draft_batch_make(&r, DRAFT_TREE, RAFFLE_MATCH, 600, PICK_REPETITION | PICK_NGRAM | PICK_TYPICAL));
+    replay_batch(batch_with_drafts(&r, RAFFLE_BLOCK));
+    replay_batch(half_greedy(&r, RAFFLE_REJECTION));
+    replay_batch(half_greedy(&r, RAFFLE_BLOCK));
 }
 
 /* ---- what only the GPU sees of records and histories ---- */
@@ -686,10 +717,9 @@ TEST(refused) {
     raffle_error error = raffle_error_init();
     device_batch_make(&d, b);
     gpu_plan g = plan_make(b->target.dtype, b->target.vocab, b->target.rows);
-    if (b->draft.rows) {
-        CHECK_STATUS(call(g, &d, &error), RAFFLE_E_ARGUMENT);
-        CHECK(strstr(error.text, "rows_max"), "%s", error.text);
-    }
+    CHECK(b->draft.rows, "a batch without draft rows has room enough");
+    CHECK_STATUS(call(g, &d, &error), RAFFLE_E_ARGUMENT);
+    CHECK(strstr(error.text, "rows_max"), "%s", error.text);
     plan_freed(g);
     device_batch_freed(&d);
     draft_batch_free(b);
