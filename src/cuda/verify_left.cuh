@@ -471,7 +471,7 @@ static inline row_parts row_parts_make(int64_t rows, int64_t groups, int64_t par
 }
 
 /* The grid of the first kernel. Equal parts of all rows leave most multiprocessors without work while the last have a round of blocks
- * more. Where there are more rows than blocks at once, most have one block, and the others as many as there can be at once and a third
+ * more. Where there are more rows than blocks at once, most have one block, and the others as many as there can be at once and a sixth
  * more, half of which come first: so blocks end, and finish rows, at different times (dev/cuda has the figures that this follows). With
  * fewer, and for block verification, the first rows have as many parts as fill the GPU a whole number of times, and the others are cut so
  * small that one more round is enough for them. */
@@ -484,8 +484,8 @@ static inline dim3 rows_grid(verify_args *a, int32_t most, int processors) {
     a->small = row_parts_make(0, groups, 1);
     a->ahead = 0;
     if (a->method != RAFFLE_BLOCK && rows > slots) {
-        const int64_t first = rows / slots * slots * 13 / 16, rest = rows - first, most_parts = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
-        const int64_t parts = slots * 4 / 3 / rest;
+        const int64_t first = rows / slots * slots * 7 / 8, rest = rows - first, most_parts = (groups + BLOCK_WARPS - 1) / BLOCK_WARPS;
+        const int64_t parts = slots * 7 / 6 / rest;
         a->large = row_parts_make(first, groups, 1);
         a->small = row_parts_make(rest, groups, parts < 1 ? 1 : parts < most_parts ? parts : most_parts);
         a->ahead = (uint32_t)(rest * a->small.parts / 2);

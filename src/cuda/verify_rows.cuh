@@ -75,9 +75,10 @@ template <class type> __device__ __forceinline__ void job_read(const verify_args
     int64_t first, count;
     row_params p = {};
     const bool probs = type::LINEAR;
+    const bool given = probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p); /* on their way while the target's are */
     const target_rules target = draft ? target_of(a, r) : target_rules();
-    const bool here = request_range(a, r, &first, &count) && !target.greedy;
-    const bool known = here && (probs || params_of(draft ? a.draft : a.target, r, a.vocab, &p));
+    const bool here = request_range(a, r, &first, &count) && !target.greedy, known = here && given;
+    if (!here) p = row_params();
     bool valid = known;
     const int64_t node = (draft ? index - a.rows : index - r) - first - 1;
     int depth = (int)node + 1;
