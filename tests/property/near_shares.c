@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "../common/ask.h"
+#include "../common/largest.h"
 
 enum { PEAKED, STEEP, COARSE, HOLES, HALVES, LATE, DISTANT, NEAR_KINDS };
 static const char *const near_names[NEAR_KINDS] = {"peaked", "steep", "coarse", "holes", "halves", "late", "distant"};
@@ -21,26 +22,10 @@ static float near_logit(int kind, int64_t i, int64_t vocab, test_random *r) {
     }
 }
 
-typedef struct token { float x; uint64_t tickets; } token;
-
-static int larger_first(const void *a, const void *b) {
-    const float x = ((const token *)a)->x, y = ((const token *)b)->x;
-    return (x < y) - (x > y);
-}
-
-static float ulps_from(float p, int ulps) {
-    uint32_t bits;
-    memcpy(&bits, &p, sizeof bits);
-    bits += (uint32_t)ulps;
-    memcpy(&p, &bits, sizeof p);
-    return p;
-}
-
 /* The shares of the largest tokens down to the n-th and its equals, and others a little beside. */
 static void near_share(oracle_case *c, const token *list, int64_t tokens, int64_t n, uint64_t mass, const char *name) {
     static const int beside[] = {0, 40, 1, -90, -1, -20, 3}; /* quick runs have every other */
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < tokens && (i < n || list[i].x == list[i - 1].x); ++i) sum += list[i].tickets;
+    const uint64_t sum = tickets_of_largest(list, tokens, n);
     const float share = (float)((double)sum / (double)mass);
     int64_t least = INT64_MAX, most = 0;
     for (int i = 0; i < (int)(sizeof beside / sizeof *beside); i += getenv("RAFFLE_TEST_QUICK") ? 2 : 1) {
@@ -58,9 +43,7 @@ static void near_share(oracle_case *c, const token *list, int64_t tokens, int64_
 static void near_rows(int64_t vocab, int dtype, int masked) {
     static const int64_t numbers[] = {1, 9, 150};
     test_random r = {(uint64_t)(vocab + dtype)};
-    float *x = test_alloc((size_t)vocab * sizeof *x);
     char *row = test_alloc((size_t)vocab * 4);
-    uint64_t *tickets = test_alloc((size_t)vocab * sizeof *tickets);
     token *list = test_alloc((size_t)vocab * sizeof *list);
     uint32_t *allow = test_alloc((size_t)(vocab + 31) / 32 * 4);
     for (int64_t i = 0; i < (vocab + 31) / 32; ++i) allow[i] = ~(1u << random_below(&r, 32));
@@ -72,16 +55,11 @@ static void near_rows(int64_t vocab, int dtype, int masked) {
         oracle_case c = ask_row(row, dtype, vocab);
         c.temperature = kind == HALVES ? 1.44269504f : kind == STEEP ? 1.0f : 0.8f;
         c.allow = masked ? allow : NULL;
-        const uint64_t mass = oracle_sample(&c, NULL, tickets).row_mass;
-        oracle_logits(&c, x);
-        for (int64_t i = 0; i < vocab; ++i) list[i].x = x[i] == x[i] ? x[i] : -INFINITY, list[i].tickets = tickets[i];
-        qsort(list, (size_t)vocab, sizeof *list, larger_first);
+        const uint64_t mass = tokens_largest(&c, list);
         for (int n = 0; n < (getenv("RAFFLE_TEST_QUICK") ? 1 : (int)(sizeof numbers / sizeof *numbers)); ++n)
             near_share(&c, list, vocab, numbers[n], mass, near_names[kind]);
     }
-    free(x);
     free(row);
-    free(tickets);
     free(list);
     free(allow);
 }

@@ -5,6 +5,7 @@
 
 #include "../common/ask.h"
 #include "../common/borders.h"
+#include "../common/largest.h"
 
 enum { BELL, STEPS, SLOPED, PEAKS, LATE_PEAK, HOLES, SHAPES };
 
@@ -61,37 +62,10 @@ static void skewed_row(float *row, int64_t vocab, int layout, int pair, test_ran
     }
 }
 
-typedef struct token {
-    float x;
-    uint64_t tickets;
-} token;
-
-static int larger_first(const void *a, const void *b) {
-    const float x = ((const token *)a)->x, y = ((const token *)b)->x;
-    return (x < y) - (x > y);
-}
-
-static float ulps_from(float p, int ulps) {
-    uint32_t bits;
-    memcpy(&bits, &p, sizeof bits);
-    bits += (uint32_t)ulps;
-    memcpy(&p, &bits, sizeof p);
-    return p;
-}
-
 /* What share of the row its `part` largest tokens hold. */
 static float share_held(const oracle_case *c, double part) {
-    uint64_t *tickets = test_alloc((size_t)c->vocab * sizeof *tickets), sum = 0;
-    float *x = test_alloc((size_t)c->vocab * sizeof *x);
     token *list = test_alloc((size_t)c->vocab * sizeof *list);
-    const uint64_t mass = oracle_sample(c, NULL, tickets).row_mass;
-    oracle_logits(c, x);
-    for (int64_t i = 0; i < c->vocab; ++i) list[i].x = x[i] == x[i] ? x[i] : -INFINITY, list[i].tickets = tickets[i];
-    qsort(list, (size_t)c->vocab, sizeof *list, larger_first);
-    const int64_t n = (int64_t)(part * (double)c->vocab);
-    for (int64_t i = 0; i < c->vocab && (i < n || list[i].x == list[i - 1].x); ++i) sum += list[i].tickets;
-    free(tickets);
-    free(x);
+    const uint64_t mass = tokens_largest(c, list), sum = tickets_of_largest(list, c->vocab, (int64_t)(part * (double)c->vocab));
     free(list);
     return (float)((double)sum / (double)mass);
 }
