@@ -215,7 +215,7 @@ static int row_settle(const work *k, const weighing *w, mass_range range) {
     if (least.target >> (32 + TICKET_BITS) >= FLAT_LEAST) return MANY;
     for (int64_t count = TOP_P_FIRST / 4; count <= 4 * TOP_P_FIRST; count *= 4) { /* as row_threshold does, but from fewer on */
         const float bound = peak_bound(k, count, w->best);
-        if (!(bound > -FLT_MAX)) return UNSURE;
+        if (!(bound > -FLT_MAX)) return MANY; /* for its maxima, at least */
         const listing l = k->loops->list(k, w, just_below(bound), PLUS_INF);
         if (!l.complete || (count >= TOP_P_FIRST && l.tickets < least.target / 2)) return MANY;
         if (l.tickets < most.target) continue;

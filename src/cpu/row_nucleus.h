@@ -14,7 +14,8 @@ typedef struct band {
     int64_t stretches, count;
     double above, below; /* estimates beyond its ends */
     float heavy;         /* a row with a token whose estimate is larger is not flat, after all */
-    int nan, whole;      /* whole: it is known that it is, by the estimates of all */
+    double sum;          /* of all estimates, if they have been made: then heavy tokens do not matter; else 0 */
+    int nan;
 } band;
 
 /* The most additions of floats for one sum: of a group, vector by vector if it is not whole; of a stretch's groups, of
@@ -51,12 +52,15 @@ static sketch_moments sketch_measure(const work *k, int64_t count, float low, fl
 /* How many of the sketch's tokens are above a value; it is whole vectors. */
 static int64_t sketch_tokens(const work *k, int64_t count, float value) { return tokens_above(k->scratch->list_x, count, value); }
 
+/* One vector of so many is in the sketch: of short rows more, or the band would not fit into the list. */
+static int64_t sketch_of(int64_t vocab) { return vocab < 65536 ? SKETCH_OF / 2 : SKETCH_OF; }
+
 /* Reads the sketch and estimates it: returns how many tokens, *all from the least to the largest of them. */
 RAFFLE_FN int64_t sketch_estimate(const work *k, const estimator *e, span *all, int kind) {
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
     float *const weight = sketch_weights(&s);
-    const int64_t step = SKETCH_OF * V_LANES;
+    const int64_t step = sketch_of(row.params.vocab) * V_LANES;
     int64_t count = 0;
     vf sum[2] = {v_set(0.0f), v_set(0.0f)}, top = v_set(MINUS_INF), bottom = top;
     for (int64_t i = 0; i + step + V_LANES <= row.params.vocab; i += 2 * step, count += 2 * V_LANES) {
@@ -80,20 +84,21 @@ RAFFLE_FN int64_t sketch_estimate(const work *k, const estimator *e, span *all, 
     return count;
 }
 
-/* Where the threshold of `share` probably is, by a sketch: the band's ends. 0: it cannot say. */
+/* Where the threshold of `share` probably is, by a sketch: the band's ends. What the threshold cuts off is counted from the least token
+ * on if the row's sum is known: no heavy token is among it, whose share in a sketch is chance. 0: it cannot say. */
 RAFFLE_FN int band_guess(const work *k, float share, band *b, int kind) {
     span all, s;
     const int64_t count = sketch_estimate(k, &b->e, &all, kind);
-    const float sum = all.above_low, wanted = share * sum, slack = 0x1p-8f * sum;
+    const float sum = all.above_low, slack = 0x1p-8f * sum, rest = 1.0f - share;
+    const float cut = rest * (b->sum > 0.0 ? (float)(b->sum * (double)count / (double)k->row->params.vocab) : sum), wanted = sum - cut;
     if (!(sum < PLUS_INF && all.low < all.high && wanted > 0.0f && wanted < sum)) return 0;
     s = all;
     span_narrow(k, count, &s, wanted, slack);
     const float step =
         0x1p-7f * sum * (s.high - s.low) / (s.above_low - s.above_high); /* about as far as a 128th of the sum */
     const sketch_moments m = sketch_measure(k, count, s.low - step, s.low, s.low + step);
-    const float over = s.above_low - wanted, rest = 1.0f - share;
-    const float wide = (float)BAND_WIDTH *
-                       (float)square_root((double)(rest * rest * m.squares_above + share * share * m.squares_below));
+    const float over = s.above_low - wanted, squares = b->sum > 0.0 ? m.squares_below : rest * rest * m.squares_above + share * share * m.squares_below;
+    const float wide = (float)BAND_WIDTH * (float)square_root((double)squares);
     const float under_step = m.above_low - s.above_low, over_step = s.above_low - m.above_high;
     if (wide > 0x1p-3f * wanted || wide > 0x1p-3f * (sum - wanted) || !(under_step > 0.0f && over_step > 0.0f)) {
         span low = {all.low, s.low, sum, s.above_low}, high = {s.low, all.high, s.above_low, 0.0f}; /* not along a straight line */
@@ -108,8 +113,8 @@ RAFFLE_FN int band_guess(const work *k, float share, band *b, int kind) {
     }
     if (over > slack && b->high < s.high) b->high = s.high; /* many are equal */
     if (!(b->low > all.low)) b->low = all.low;
-    b->heavy = (float)SKETCH_OF * wanted / (float)FLAT_LEAST;
-    return b->low < b->high && (sketch_tokens(k, count, b->low) - sketch_tokens(k, count, b->high)) * SKETCH_OF < k->scratch->list_max;
+    b->heavy = (float)sketch_of(k->row->params.vocab) * wanted / (float)FLAT_LEAST;
+    return b->low < b->high && (sketch_tokens(k, count, b->low) - sketch_tokens(k, count, b->high)) * sketch_of(k->row->params.vocab) < k->scratch->list_max;
 }
 
 /* ---- the reading ------------------------------------------------------------------------------------------- */
@@ -186,7 +191,7 @@ RAFFLE_FN int row_split_band(const work *k, band *b, int kind) {
         count = (count + V_LANES - 1) / V_LANES * V_LANES;
         vf heaviest = v_set(v_peak(t.best));
         v_estimates(&heaviest, 1, &b->e);
-        if (!b->whole && v_first(heaviest) > b->heavy) return k->state->peaked = 1, 0;
+        if (!(b->sum > 0.0) && v_first(heaviest) > b->heavy) return k->state->peaked = 1, 0;
         s.size[h] = v_total(t.above);
         s.exponent[h] = (int32_t)count;
         b->above += (double)s.size[h];
@@ -391,7 +396,7 @@ RAFFLE_FN int32_t row_nucleus(const work *k, scale scale, const estimator *e, in
     k->state->list.complete = 0;
     if (kind & READ_PROBS || p->vocab < FLAT_VOCAB) return RULE_NO_TOKEN;
     b.e = *e;
-    b.whole = k->state->verdict == MANY;
+    b.sum = k->state->verdict == MANY ? k->state->sum : 0.0;
     v_flush(1); /* estimates that small are no part of any sum */
     const int split = band_guess(k, p->top_p, &b, kind) && row_split_band(k, &b, kind);
     v_flush(0);

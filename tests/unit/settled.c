@@ -4,7 +4,7 @@
 
 #include "detect.h"
 
-enum { ROWS = 40, FLAT, PEAKED };
+enum { ROWS = 40, FLAT, PEAKED, BROAD }; /* BROAD: few tokens hold much, thousands the rest */
 
 /* How many draws of ROWS rows of one kind are settled. `nan`: the second half has NaN. (Anywhere, they make the estimate of a row without
  * filters NaN, with AVX-512: such a row is weighed.) */
@@ -17,7 +17,8 @@ static int settled(const cpu_table *table, int64_t vocab, int dtype, int kind, i
     int found = 0;
     for (int n = 0; n < ROWS; ++n) {
         for (int64_t i = 0; i < vocab; ++i) {
-            const float x = kind == FLAT ? random_bell(&r) : 2.5f * random_bell(&r) + (random_below(&r, 2000) ? 0.0f : 10.0f);
+            const float wide = kind == FLAT ? 1.0f : kind == BROAD ? 2.0f : 2.5f, peak = random_below(&r, 2000) ? 0.0f : kind == BROAD ? 6.0f : 10.0f;
+            const float x = wide * random_bell(&r) + (kind == FLAT ? 0.0f : peak);
             const int64_t hole = i % 1000;
             vector_store(logits, dtype, i, hole == 0 && nan && 2 * i > vocab ? 0x7fc00000u : hole == 1 ? 0xff800000u : float_bits(x));
         }
@@ -49,12 +50,14 @@ static void check(int kind, int nan, float top_p, int least) {
 TEST(peaked_rows) { check(PEAKED, 0, 1.0f, ROWS - 2); }
 TEST(flat_rows) { check(FLAT, 0, 1.0f, ROWS - 2); }
 TEST(flat_top_p) { check(FLAT, 0, 0.9f, ROWS - 6); }
+TEST(broad_top_p) { check(BROAD, 0, 0.97f, ROWS * 3 / 4); }
 TEST(flat_top_p_with_nan) { check(FLAT, 1, 0.9f, ROWS - 6); }
 
 int main(void) {
     RUN(peaked_rows);
     RUN(flat_rows);
     RUN(flat_top_p);
+    RUN(broad_top_p);
     RUN(flat_top_p_with_nan);
     return test_report("settled");
 }
