@@ -208,6 +208,13 @@ RAFFLE_FN uint64_t row_weigh_above(const work *k, const weighing *w, float at, u
 
 /* ---- what the estimate settles -------------------------------------------------------------------------- */
 
+/* Whether `count` tokens at `value` hold less than so many tickets of an estimated row of `mass`. */
+static int tokens_hold_less(const row_state *state, float value, int64_t count, uint64_t tickets, uint64_t mass) {
+    vf one = v_set(value);
+    v_estimates(&one, 1, &state->estimator);
+    return (double)count * (double)v_first(one) * (double)mass < (double)tickets * state->sum;
+}
+
 /* The verdict on top-p's threshold for every mass in a range. The threshold falls as the target grows. */
 static int row_settle(const work *k, const weighing *w, mass_range range) {
     const float p = k->row->params.top_p;
@@ -217,8 +224,11 @@ static int row_settle(const work *k, const weighing *w, mass_range range) {
         const float bound = peak_bound(k, count, w->best);
         if (!(bound > -FLT_MAX)) return MANY; /* for its maxima, at least */
         const listing l = k->loops->list(k, w, just_below(bound), PLUS_INF);
-        if (!l.complete || (count >= TOP_P_FIRST && l.tickets < least.target / 2)) return MANY;
-        if (l.tickets < most.target) continue;
+        if (!l.complete) return MANY;
+        if (l.tickets < most.target) { /* of the next list, four times as long, each weighs less than at this bound */
+            if (count >= TOP_P_FIRST && tokens_hold_less(k->state, bound, 3 * count, most.target - l.tickets, range.low)) return MANY;
+            continue;
+        }
         const cut c = cut_from(list_threshold(k, &l, least));
         k->state->settled = list_tickets(k, &l, c) >= most.target;
         return k->state->settled ? SETTLED : UNSURE;
@@ -255,14 +265,18 @@ RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
         settled = state->verdict != NOT_ASKED ? state->verdict : range.high ? row_settle(k, w, range) : UNSURE;
     }
     if (settled == SETTLED) return range.low;
-    if (settled == MANY && w->row.kind == REF_PLAIN && sketch_guess(k, w, (double)p->top_p, (double)range.low, &s, kind)) {
+    const int sketches = settled == MANY && !state->opened && w->row.kind == REF_PLAIN;
+    if (sketches && sketch_guess(k, w, (double)p->top_p, (double)range.low, &s, kind)) {
         uint64_t tickets, mass = row_weigh_above(k, w, s.guess.low, &tickets, kind);
         sketch_keep(k, &s, tickets);
         return mass;
     }
     int nan;
+    const int opened = state->opened;
     k->loops->scan_weigh(k, w->scale, &nan);
-    return k->loops->weigh(k, w);
+    const uint64_t mass = k->loops->weigh(k, w);
+    state->opened = opened; /* which weighing has forgotten */
+    return mass;
 }
 
 /* The token of a draw without filters, if the estimates settle in which stretch it is; else RULE_NO_TOKEN. */

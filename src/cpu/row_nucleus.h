@@ -1,7 +1,8 @@
-/* row_nucleus.h - the token of top-p alone where too many tokens stay for a list, by estimates (estimate.h), if these
+/* row_nucleus.h - the token of top-p alone where too many tokens stay for an exact list, by estimates (estimate.h), if these
  * settle it. A sketch of the row says in which band of values the threshold is. One reading adds up, for each stretch,
- * the estimates above the band, those below it for the row, and packs the logits in it. Of these it finds out which
- * stay whatever the estimates are off; then in which stretch the draw is. That one is weighed exactly, for each
+ * the estimates above the band, those below it for the row, and packs the logits in it. Or, where the row was estimated as
+ * a whole and all that is above the band's low end fits into the list, it packs that and nothing else. Of these it finds
+ * out which stay whatever the estimates are off; then in which stretch the draw is. That one is weighed exactly, for each
  * threshold that is still possible. If anything is open, nothing is said, and the row is weighed as if this file were
  * not there. Part of row_kernels.h; `kind`, where it is an argument, is a compile-time constant. */
 
@@ -15,6 +16,7 @@ typedef struct band {
     double above, below; /* estimates beyond its ends */
     float heavy;         /* a row with a token whose estimate is larger is not flat, after all */
     double sum;          /* of all estimates, if they have been made: then heavy tokens do not matter; else 0 */
+    int open;            /* the list holds all that is above `low`, of which `above` is none */
     int nan;
 } band;
 
@@ -97,8 +99,8 @@ RAFFLE_FN int band_guess(const work *k, float share, band *b, int kind) {
     const float step =
         0x1p-7f * sum * (s.high - s.low) / (s.above_low - s.above_high); /* about as far as a 128th of the sum */
     const sketch_moments m = sketch_measure(k, count, s.low - step, s.low, s.low + step);
-    const float over = s.above_low - wanted, squares = b->sum > 0.0 ? m.squares_below : rest * rest * m.squares_above + share * share * m.squares_below;
-    const float wide = (float)BAND_WIDTH * (float)square_root((double)squares);
+    const float squares = b->sum > 0.0 ? m.squares_below : rest * rest * m.squares_above + share * share * m.squares_below;
+    const float over = s.above_low - wanted, wide = (float)BAND_WIDTH * (float)square_root((double)squares);
     const float under_step = m.above_low - s.above_low, over_step = s.above_low - m.above_high;
     if (wide > 0x1p-3f * wanted || wide > 0x1p-3f * (sum - wanted) || !(under_step > 0.0f && over_step > 0.0f)) {
         span low = {all.low, s.low, sum, s.above_low}, high = {s.low, all.high, s.above_low, 0.0f}; /* not along a straight line */
@@ -113,8 +115,53 @@ RAFFLE_FN int band_guess(const work *k, float share, band *b, int kind) {
     }
     if (over > slack && b->high < s.high) b->high = s.high; /* many are equal */
     if (!(b->low > all.low)) b->low = all.low;
-    b->heavy = (float)sketch_of(k->row->params.vocab) * wanted / (float)FLAT_LEAST;
-    return b->low < b->high && (sketch_tokens(k, count, b->low) - sketch_tokens(k, count, b->high)) * sketch_of(k->row->params.vocab) < k->scratch->list_max;
+    const int64_t of = sketch_of(k->row->params.vocab), over_low = of * sketch_tokens(k, count, b->low);
+    b->heavy = (float)of * wanted / (float)FLAT_LEAST;
+    b->open = b->sum > 0.0 && over_low < k->scratch->list_max * 3 / 4;
+    return b->low < b->high && (b->open || over_low - of * sketch_tokens(k, count, b->high) < k->scratch->list_max);
+}
+
+/* ---- the list ---------------------------------------------------------------------------------------------- */
+
+/* Estimates the list, which is whole vectors; returns whether it has NaN. */
+static int list_estimate(const cpu_scratch *s, band *b, int64_t count) {
+    float *const weight = sketch_weights(s);
+    vm numbers = v_every();
+    for (int n = 0; n < FEW_CHAINS; ++n) v_store(s->list_x + count + n * V_LANES, v_set(MINUS_INF));
+    for (int64_t j = 0; j < count; j += FEW_CHAINS * V_LANES) {
+        vf v[FEW_CHAINS];
+        for (int n = 0; n < FEW_CHAINS; ++n) v[n] = v_load_f32(s->list_x + j + n * V_LANES);
+        for (int n = 0; n < FEW_CHAINS; ++n) {
+            numbers = v_numbers(numbers, v[n], v[n]);
+            v[n] = v_max(v[n], v_set(MINUS_INF)); /* a NaN is above nothing, and weighs nothing */
+        }
+        v_estimates(v, FEW_CHAINS, &b->e);
+        for (int n = 0; n < FEW_CHAINS; ++n) v_store(weight + j + n * V_LANES, v[n]);
+    }
+    b->count = count;
+    return v_bits(numbers) != v_bits(v_every());
+}
+
+/* What is above a value of a row, and what is not: the estimates of x[count] and what is known beside them. */
+typedef struct sides {
+    double above, below;
+} sides;
+
+static sides sides_of(const float *x, const float *weight, int64_t count, float value, sides beside) {
+    sides s = beside;
+    for (int64_t first = 0; first < count; first += BAND_BLOCK * V_LANES) {
+        const int64_t end = first + BAND_BLOCK * V_LANES < count ? first + BAND_BLOCK * V_LANES : count;
+        vf above[2] = {v_set(0.0f), v_set(0.0f)}, below[2] = {v_set(0.0f), v_set(0.0f)};
+        for (int64_t i = first; i < end; i += V_LANES) {
+            const vf t = v_load_f32(weight + i);
+            const vm larger = v_gt(v_load_f32(x + i), v_set(value));
+            above[0] = v_add_where(larger, above[0], t);
+            below[0] = v_add_where(v_without(v_every(), larger), below[0], t);
+        }
+        s.above += (double)v_total(v_add(above[0], above[1]));
+        s.below += (double)v_total(v_add(below[0], below[1]));
+    }
+    return s;
 }
 
 /* ---- the reading ------------------------------------------------------------------------------------------- */
@@ -175,9 +222,7 @@ RAFFLE_FN int64_t group_split_edge(const cpu_row *row, int64_t g, const band *b,
 RAFFLE_FN int row_split_band(const work *k, band *b, int kind) {
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
-    float *const weight = sketch_weights(&s);
     split t = {v_set(0.0f), v_set(0.0f), v_set(MINUS_INF)};
-    vm numbers = v_every();
     int64_t count = 0;
     b->above = b->below = 0.0;
     for (int64_t first = 0, h = 0; first < s.groups; first += STRETCH, ++h) {
@@ -198,46 +243,52 @@ RAFFLE_FN int row_split_band(const work *k, band *b, int kind) {
         b->below += (double)v_total(t.below);
         b->stretches = h + 1;
     }
-    for (int n = 0; n < FEW_CHAINS; ++n) v_store(s.list_x + count + n * V_LANES, v_set(MINUS_INF));
-    for (int64_t j = 0; j < count; j += FEW_CHAINS * V_LANES) {
-        vf v[FEW_CHAINS];
-        for (int n = 0; n < FEW_CHAINS; ++n) v[n] = v_load_f32(s.list_x + j + n * V_LANES);
-        for (int n = 0; n < FEW_CHAINS; ++n) {
-            numbers = v_numbers(numbers, v[n], v[n]);
-            v[n] = v_max(v[n], v_set(MINUS_INF)); /* a NaN is above nothing, and weighs nothing */
-        }
-        v_estimates(v, FEW_CHAINS, &b->e);
-        for (int n = 0; n < FEW_CHAINS; ++n) v_store(weight + j + n * V_LANES, v[n]);
-    }
-    b->count = count;
     b->best = v_peak(t.best);
-    b->nan = v_bits(numbers) != v_bits(v_every());
+    b->nan = list_estimate(&s, b, count);
+    return 1;
+}
+
+/* Lists what is above the band's low end, of a row whose largest logits are known and whose estimates have been summed: groups without any
+ * are passed over, and the rest of the sum is below. 0: there is no room. */
+RAFFLE_FN int row_split_open(const work *k, band *b, int kind) {
+    const cpu_row row = *k->row;
+    const cpu_scratch s = *k->scratch;
+    int64_t count = 0;
+    for (int64_t first = 0, h = 0; first < s.groups; first += STRETCH, ++h) {
+        for (int64_t g = first; g < first + STRETCH && g < s.groups; ++g) {
+            if (!(s.peak[g] > b->low)) continue;
+            if (count + GROUP + (FEW_CHAINS + 2) * V_LANES > s.list_max) return 0;
+            const vf low = v_set(b->low);
+            float *const x = s.list_x + count, *at = x;
+            if (group_whole(&row, g)) {
+                for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += 2 * V_LANES) {
+                    vf v[2];
+                    read_pair(&row, i, &v[0], &v[1], kind);
+                    for (int n = 0; n < 2; ++n) at += v_pack_values(at, v[n], v_gt(v[n], low));
+                }
+            } else {
+                for (int64_t i = g * GROUP; i < row.params.vocab; i += V_LANES) {
+                    const vf v = read_group(&row, i, 0, kind);
+                    at += v_pack_values(at, v, v_gt(v, low));
+                }
+            }
+            count += at - x;
+        }
+        v_store(s.list_x + count, v_set(MINUS_INF));
+        count = (count + V_LANES - 1) / V_LANES * V_LANES;
+        s.size[h] = 0.0f;
+        s.exponent[h] = (int32_t)count;
+        b->stretches = h + 1;
+    }
+    const sides none = {0.0, 0.0};
+    b->best = peaks_largest(s.peak, s.groups);
+    list_estimate(&s, b, count);
+    b->above = 0.0;
+    b->below = b->sum - sides_of(s.list_x, sketch_weights(&s), count, MINUS_INF, none).above;
     return 1;
 }
 
 /* ---- the threshold ------------------------------------------------------------------------------------------ */
-
-/* What is above a value of a row, and what is not: the estimates of x[count] and what is known beside them. */
-typedef struct sides {
-    double above, below;
-} sides;
-
-static sides sides_of(const float *x, const float *weight, int64_t count, float value, sides beside) {
-    sides s = beside;
-    for (int64_t first = 0; first < count; first += BAND_BLOCK * V_LANES) {
-        const int64_t end = first + BAND_BLOCK * V_LANES < count ? first + BAND_BLOCK * V_LANES : count;
-        vf above[2] = {v_set(0.0f), v_set(0.0f)}, below[2] = {v_set(0.0f), v_set(0.0f)};
-        for (int64_t i = first; i < end; i += V_LANES) {
-            const vf t = v_load_f32(weight + i);
-            const vm larger = v_gt(v_load_f32(x + i), v_set(value));
-            above[0] = v_add_where(larger, above[0], t);
-            below[0] = v_add_where(v_without(v_every(), larger), below[0], t);
-        }
-        s.above += (double)v_total(v_add(above[0], above[1]));
-        s.below += (double)v_total(v_add(below[0], below[1]));
-    }
-    return s;
-}
 
 /* What the estimates say of the threshold: logits from `keep` on stay, those up to `drop` do not, of those between it
  * is open and they are `open` by their estimates. drop < keep. */
@@ -289,6 +340,10 @@ static int nucleus_find(const work *k, const band *b, float share, estimate_erro
     float from = b->low, to = b->high < b->best ? b->high : b->best;
     vf one = v_set(from);
     v_estimates(&one, 1, &b->e);
+    if (b->open) {
+        high = sides_of(list, weights, b->count, to, ends);
+        if (share_settles(p, high.above, sum, off) != 1) high = ends, to = b->best; /* nothing is above that */
+    }
     double apart = BAND_LEFT * (double)v_first(one) + 2.0 * border_margin(p, target, sum, off);
     if (share_settles(p, low.above, sum, off) != 0 || share_settles(p, high.above, sum, off) != 1) return 0;
     for (int step = 0; step < 12 && low.above - high.above > 4.0 * apart; ++step) {
@@ -398,12 +453,16 @@ RAFFLE_FN int32_t row_nucleus(const work *k, scale scale, const estimator *e, in
     b.e = *e;
     b.sum = k->state->verdict == MANY ? k->state->sum : 0.0;
     v_flush(1); /* estimates that small are no part of any sum */
-    const int split = band_guess(k, p->top_p, &b, kind) && row_split_band(k, &b, kind);
+    b.nan = *nan;
+    const int split = band_guess(k, p->top_p, &b, kind) && (b.open ? row_split_open(k, &b, kind) : row_split_band(k, &b, kind));
     v_flush(0);
     if (!split) return RULE_NO_TOKEN;
     const weighing w = {scale, b.best, ref_make(scale, b.best)};
-    const estimate_error off = estimate_off_tokens(NUCLEUS_DEPTH, &b.e, &w.row, b.best, p->vocab);
+    estimate_error off = estimate_off_tokens(NUCLEUS_DEPTH, &b.e, &w.row, b.best, p->vocab);
+    if (b.open) off.all += 2 * NUCLEUS_DEPTH * 0x1p-24; /* what is below is a difference of two sums, each off by its own additions */
     if (off.own < 1.0 && nucleus_find(k, &b, p->top_p, off, &what)) token = nucleus_draw(k, &w, &b, &what, off, kind);
-    if (token != RULE_NO_TOKEN) *nan = b.nan;
+    if (token != RULE_NO_TOKEN) return *nan = b.nan, token;
+    k->state->opened = b.open;
+    k->state->at = b.low;
     return token;
 }

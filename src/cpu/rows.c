@@ -293,7 +293,8 @@ typedef struct row_state {
     int fine;      /* whether part[] holds the largest logits of parts */
     int within;    /* whether mass[] holds the tickets of the list's tokens, too */
     int told;      /* whether mass[] holds the tickets above `at`, together: */
-    float at;
+    float at;      /* or where `opened`, a value: all tokens above it fit into a list, and top-p's threshold is probably among them */
+    int opened;
     uint64_t tickets;
     sketched sketch; /* where `told`: the sketch that says so, until a list is made */
     int estimated; /* for top-p and draws: whether `sum` is that of the row's estimates by `estimator`; where it is 0, the row is flat */
@@ -311,7 +312,9 @@ enum { FINE_GROUPS = 256 }; /* rows of up to so many groups are read for the max
  * list; or too many tokens stay for a list. */
 enum { NOT_ASKED, UNSURE, SETTLED, MANY };
 
-static void state_clear(row_state *state) { state->list.complete = state->weighed = state->told = state->settled = state->estimated = 0; }
+static void state_clear(row_state *state) {
+    state->list.complete = state->weighed = state->told = state->opened = state->settled = state->estimated = 0;
+}
 
 static const scale scale_none = {0.0f, 0.0f, 0.0f, 1, 0}; /* flat: nothing is weighed */
 

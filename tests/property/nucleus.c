@@ -7,7 +7,7 @@
 #include "../common/borders.h"
 #include "../common/largest.h"
 
-enum { BELL, STEPS, SLOPED, PEAKS, LATE_PEAK, HOLES, SHAPES };
+enum { BELL, STEPS, SLOPED, PEAKS, LATE_PEAK, HOLES, BROAD, SHAPES };
 
 static float logit(int shape, int64_t i, int64_t vocab, test_random *r) {
     const float x = random_bell(r);
@@ -15,6 +15,7 @@ static float logit(int shape, int64_t i, int64_t vocab, test_random *r) {
     case STEPS: return floorf(64.0f * x) * 0x1p-6f;
     case SLOPED: return x + 3.0f * (float)i / (float)vocab;
     case PEAKS: return x + (random_below(r, 2000) ? 0.0f : 4.0f);
+    case BROAD: return 2.0f * x + (random_below(r, 2000) ? 0.0f : 6.0f); /* few hold much, thousands the rest */
     case LATE_PEAK: return i == vocab - 3000 ? 12.0f : x;
     case HOLES: return i % 3 ? x : i % 2 ? -INFINITY : NAN;
     default: return x;
