@@ -119,19 +119,24 @@ RAFFLE_FN int tokens_append(const cpu_row *row, const cpu_scratch *s, int64_t at
     return count;
 }
 
-/* Lists the tokens above the lower end where the maxima of parts are known. */
+/* Lists the tokens above the lower end where the maxima of parts are known: which parts have any, which of their tokens these are,
+ * then the tokens. */
 RAFFLE_FN void row_list_fine(const cpu_row *row, const cpu_scratch *s, listing *l, int kind) {
-    float top[FINE_GROUPS * CPU_PARTS + V_LANES];
-    int32_t part[FINE_GROUPS * CPU_PARTS + V_LANES];
-    int64_t found = 0, listed = 0;
-    for (int64_t i = 0; i < s->groups * CPU_PARTS; i += V_LANES) {
-        vf x = v_load_f32(s->part + i);
-        found += v_pack(top + found, part + found, x, (int32_t)i, v_gt(x, v_set(l->low)));
-    }
-    for (int64_t n = 0; n < found; ++n) {
-        const int32_t first = part[n] * PART;
-        const uint64_t above = part_above(row, first, l->low, kind);
-        listed += tokens_append(row, s, listed < l->room ? listed : l->room, first, above, kind);
+    enum { PARTS = 1024 }; /* at a time */
+    float top[PARTS + V_LANES];
+    int32_t part[PARTS + V_LANES];
+    uint64_t above[PARTS];
+    const int64_t parts = s->groups * CPU_PARTS; /* behind them follows -inf */
+    int64_t listed = 0;
+    for (int64_t from = 0; from < parts; from += PARTS) {
+        int64_t found = 0;
+        for (int64_t i = from; i < from + PARTS && i < parts; i += V_LANES) {
+            vf x = v_load_f32(s->part + i);
+            found += v_pack(top + found, part + found, x, (int32_t)i, v_gt(x, v_set(l->low)));
+        }
+        for (int64_t n = 0; n < found; ++n) above[n] = part_above(row, (int64_t)part[n] * PART, l->low, kind);
+        for (int64_t n = 0; n < found; ++n)
+            listed += tokens_append(row, s, listed < l->room ? listed : l->room, part[n] * PART, above[n], kind);
     }
     l->count = (uint64_t)listed;
 }

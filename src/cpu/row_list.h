@@ -63,22 +63,25 @@ RAFFLE_FN uint64_t kept_tickets(const cpu_scratch *s, int64_t i, cut c) {
     return s->list_t[i] & (0 - (uint64_t)cut_keeps_branchless(c, s->list_x[i], s->list_id[i]));
 }
 
-/* The same of the listed tokens from `first` to before `end` together. */
+/* The same of the listed tokens from `first` to before `end` together. Nearly no cut looks at ids, or at an upper end. */
 static uint64_t tickets_kept(const cpu_scratch *scratch, int64_t first, int64_t end, cut c) {
     const cpu_scratch s = *scratch;
     uint64_t sum = 0;
-    for (int64_t i = first; i < end; ++i) sum += kept_tickets(&s, i, c);
+    if (c.tie_last == INT32_MAX && !c.capped)
+        for (int64_t i = first; i < end; ++i) sum += s.list_t[i] & (0 - (uint64_t)(s.list_x[i] >= c.low));
+    else
+        for (int64_t i = first; i < end; ++i) sum += kept_tickets(&s, i, c);
     return sum;
 }
 
 /* ---- what cut.h asks --------------------------------------------------------------------------------------- */
 
 /* A few tokens of a list, copied. */
-enum { FEW = 256, LEAST = 8 };
+enum { FEW = 256, LEAST = 8, FEW_PAD = V_LANES > LEAST ? V_LANES : LEAST };
 typedef struct few {
-    float x[FEW + V_LANES];
+    float x[FEW + FEW_PAD];
     int32_t from[FEW + V_LANES]; /* where they are in the list */
-    uint64_t t[FEW + V_LANES];
+    uint64_t t[FEW];
 } few;
 
 /* Copies the tokens of x[count] with low < logit <= high, which are at most FEW, and what each amounts to. Returns how
@@ -91,18 +94,18 @@ static int64_t few_copy(few *f, const float *x, const uint64_t *t, int64_t count
         if (v_bits(in)) found += v_pack(f->x + found, f->from + found, lanes, (int32_t)i, in);
     }
     for (int64_t i = 0; i < found; ++i) f->t[i] = t ? t[f->from[i]] : 1;
-    for (int lane = 0; lane < V_LANES; ++lane) f->x[found + lane] = MINUS_INF;
+    for (int i = 0; i < FEW_PAD; ++i) f->x[found + i] = MINUS_INF;
     return found;
 }
 
-/* The smallest of a few values whose amount above is below the target, `above` being the amount above all of them. */
+/* The smallest of at most LEAST values whose amount above is below the target, `above` being the amount above all of them. */
 static float few_threshold(const few *f, int64_t count, uint64_t above, uint64_t target) {
+    uint64_t amount[LEAST]; /* above each */
     float least = PLUS_INF;
-    for (int64_t i = 0; i < count; ++i) {
-        uint64_t amount = above;
-        for (int64_t j = 0; j < count; ++j) amount += f->x[j] > f->x[i] ? f->t[j] : 0;
-        least = amount < target && f->x[i] < least ? f->x[i] : least;
-    }
+    for (int i = 0; i < LEAST; ++i) amount[i] = above;
+    for (int64_t j = 0; j < count; ++j)
+        for (int i = 0; i < LEAST; ++i) amount[i] += f->x[j] > f->x[i] ? f->t[j] : 0;
+    for (int64_t i = 0; i < count; ++i) least = amount[i] < target && f->x[i] < least ? f->x[i] : least;
     return least;
 }
 
@@ -123,8 +126,8 @@ static float least_of(const float *x, int64_t count) {
     return least;
 }
 
-/* The smallest value whose amount above is below the target, by bisection: on the whole list until few tokens are left
- * between the bounds, then on these; the last are compared with each other. */
+/* The smallest value whose amount above is below the target, by bisection: of a long list until few tokens are left between the
+ * bounds, then of these; the last are compared with each other. */
 static float list_threshold(const work *k, const listing *l, quest q) {
     const cpu_scratch *s = k->scratch;
     const float *x = s->list_x; /* the tokens looked at, */
@@ -136,7 +139,7 @@ static float list_threshold(const work *k, const listing *l, quest q) {
     few f;
     for (int step = 0; high - low > 1; ++step) {
         int64_t between = over_low - over_high;
-        if (x == s->list_x ? between <= FEW : between <= LEAST && between < count) {
+        if (between <= (count > FEW ? FEW : LEAST)) {
             float top = float_of_order(high);
             above += t ? tickets_above(x, t, count, top) : (uint64_t)over_high;
             count = few_copy(&f, x, t, count, float_of_order(low), top);
