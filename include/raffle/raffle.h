@@ -551,7 +551,8 @@ typedef struct raffle_request {
 } raffle_request;
 
 /* The defaults of a dialect: everything off, or for llama.cpp its default chain; flags where the engine differs from raffle (vLLM's bad
- * words). Whatever the request had is gone, but for its size. */
+ * words). Whatever the request had is gone, but for its size. What a later header has behind these fields must be 0, as in every
+ * struct. */
 RAFFLE_API raffle_status raffle_request_start(raffle_request *request, raffle_dialect dialect, raffle_error *error);
 /* Sets a value by the name that the dialect has for it: "repetition_penalty", "repeat_penalty", "top_n_sigma" ... An
  * unknown name or a value out of range is RAFFLE_E_ARGUMENT; one that asks for what raffle does not do (beam search,

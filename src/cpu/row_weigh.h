@@ -269,7 +269,7 @@ RAFFLE_FN float row_scan_weigh(const work *k, scale scale, int *nan, leaving lea
     k->state->open = V_OPEN;
     if (leave.what == LEAVE_WEIGHTS && (const char *)leave.to == row->logits) k->state->open = 0; /* no second look at what is gone */
     groups_top(row, s, 0, whole < 8 ? whole : 8, kind);
-    block_refs_make(&refs[0], scale, s->peak, s->exponent, 4);
+    if (whole) block_refs_make(&refs[0], scale, s->peak, s->exponent, 4);
     v_flush(1); /* weights that small are no part of any sum, and their probabilities are 0 */
     for (int64_t g = 0; g < whole; g += 4) {
         if (g + 4 < whole) block_refs_make(&refs[(g / 4 + 1) % 2], scale, s->peak + g + 4, s->exponent + g + 4, 4);

@@ -35,10 +35,10 @@ typedef struct step {
 
 /* ---- laws --------------------------------------------------------------------------------------------------- */
 
-/* Samples the row of s, leaving its maxima in the scratch's peak. */
+/* Samples the row of s, and makes its law, unless nobody asks for more than its token: else its maxima are in the scratch's peak. */
 static void step_sample(const walk *w, const cpu_scratch *scratch, step *s) {
     s->answer = w->table->sample[s->dtype](&s->row, scratch);
-    if (s->answer.greedy || s->answer.row_flags & RAFFLE_ROW_EMPTY) return;
+    if (s->row.only_token || s->answer.greedy || s->answer.row_flags & RAFFLE_ROW_EMPTY) return;
     cpu_law law = {
         .tickets = w->table->tickets[s->dtype],
         .mass = s->answer.draw_tickets,
