@@ -145,12 +145,12 @@ static int64_t maxima_reaching(const float *top, int64_t count, float value) {
     return tokens_above(top, (count + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, just_below(value));
 }
 
-/* A value that at least `count` maxima reach, and not many more: maxima of groups, or if these are too few, of parts. */
+/* A value that at least `count` maxima reach, and not many more: maxima of groups, or if that would be most of them, of parts. */
 static float peak_bound(const work *k, int64_t count, float best) {
     const cpu_scratch *s = k->scratch;
-    const int fine = count > s->groups && k->state->fine;
+    const int fine = 2 * count > s->groups && k->state->fine;
     const float *top = fine ? s->part : s->peak;
-    const int64_t tops = fine ? s->groups * CPU_PARTS : s->groups;
+    const int64_t tops = fine ? s->groups * CPU_PARTS : s->groups, over = count / 8 < (tops - count) / 2 ? count / 8 : (tops - count) / 2;
     const uint32_t least = order_of(-FLT_MAX);
     uint32_t high = order_of(best) + 1, low = high;
     int64_t found = 0;
@@ -160,7 +160,7 @@ static float peak_bound(const work *k, int64_t count, float best) {
         low = high - least > step ? high - (uint32_t)step : least;
         found = maxima_reaching(top, tops, float_of_order(low));
     }
-    while (high - low > 1 && found > count + count / 8) { /* and back: enough are >= low, too few >= high */
+    while (high - low > 1 && found > count + over) { /* and back: enough are >= low, too few >= high */
         uint32_t middle = low + (high - low) / 2;
         int64_t reach = maxima_reaching(top, tops, float_of_order(middle));
         if (reach < count) {
