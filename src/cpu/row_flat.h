@@ -120,6 +120,23 @@ static void sketch_keep(const work *k, const sketched *s, uint64_t tickets) {
     k->state->sketch = *s;
 }
 
+/* Where top-k asks for more tokens than a short row has parts: a value that as many tokens reach, and not many more. 0: it does not, or
+ * they do not fit into a list. */
+RAFFLE_FN int short_bound(const work *k, quest q, float *low, int kind) {
+    const cpu_row row = *k->row;
+    const cpu_scratch s = *k->scratch;
+    const int64_t vocab = row.params.vocab, wanted = (int64_t)q.target;
+    float *const x = (float *)s.list_t; /* room for 2 list_max */
+    int64_t count = 0;
+    if (q.in_tickets || !k->state->fine || vocab > 2 * s.list_max || wanted <= s.groups * CPU_PARTS || wanted > vocab) return 0;
+    if (wanted + wanted / 8 > s.list_max - GROUP - V_LANES) return 0;
+    for (; count < vocab; count += V_LANES) v_store(x + count, v_max(read_group(&row, count, 0, kind), v_set(MINUS_INF)));
+    for (; count % PEAK_PAD; ++count) x[count] = MINUS_INF;
+    const float bound = bound_find(x, vocab, wanted, k->best);
+    *low = just_below(bound);
+    return bound > -FLT_MAX;
+}
+
 /* Whether (low, high] probably holds the threshold of a quest. If so, one end is a sketch's guess, and the tickets above it are
  * kept for the list that comes next. No token weighs more than 2^32, so a quest for many times as much is one for many tokens. */
 RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high, int kind) {
@@ -127,6 +144,7 @@ RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t ma
     if (kind & READ_PROBS) return 0;
     if (state->settled) return *low = state->list.low, *high = state->list.high, 1;
     if (state->opened) return *low = state->at, *high = PLUS_INF, 1;
+    if (short_bound(k, q, low, kind)) return *high = PLUS_INF, 1;
     if (kind & READ_ALLOW && row_sparse(k->scratch, k->row)) return state_clear(state), *low = MINUS_INF, *high = PLUS_INF, 1;
     if (!state->told) {
         sketched s;

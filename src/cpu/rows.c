@@ -145,12 +145,9 @@ static int64_t maxima_reaching(const float *top, int64_t count, float value) {
     return tokens_above(top, (count + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD, just_below(value));
 }
 
-/* A value that at least `count` maxima reach, and not many more: maxima of groups, or if that would be most of them, of parts. */
-static float peak_bound(const work *k, int64_t count, float best) {
-    const cpu_scratch *s = k->scratch;
-    const int fine = 2 * count > s->groups && k->state->fine;
-    const float *top = fine ? s->part : s->peak;
-    const int64_t tops = fine ? s->groups * CPU_PARTS : s->groups, over = count / 8 < (tops - count) / 2 ? count / 8 : (tops - count) / 2;
+/* A value that at least `count` of top[tops] reach, and not many more. */
+static float bound_find(const float *top, int64_t tops, int64_t count, float best) {
+    const int64_t over = count / 8 < (tops - count) / 2 ? count / 8 : (tops - count) / 2;
     const uint32_t least = order_of(-FLT_MAX);
     uint32_t high = order_of(best) + 1, low = high;
     int64_t found = 0;
@@ -171,6 +168,13 @@ static float peak_bound(const work *k, int64_t count, float best) {
         }
     }
     return float_of_order(low);
+}
+
+/* Such a value of the row's maxima: those of groups, or if that would be most of them, of parts. */
+static float peak_bound(const work *k, int64_t count, float best) {
+    const cpu_scratch *s = k->scratch;
+    const int fine = 2 * count > s->groups && k->state->fine;
+    return bound_find(fine ? s->part : s->peak, fine ? s->groups * CPU_PARTS : s->groups, count, best);
 }
 
 /* Makes of the listed tokens' tickets the sums up to each of them: of what a cut keeps, or less what it cuts if `within`. `ties`, a
