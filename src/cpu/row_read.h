@@ -144,7 +144,8 @@ RAFFLE_FN vf tokens_top(const cpu_row *row, int64_t first, int count, int rough,
         }
     }
     if (count > PART) a = by_bits ? v_max_bits(a, b) : v_max(a, b);
-    if (by_bits) *numbers = v_and(*numbers, v_ge(a, v_set(0.0f)));
+    if (by_bits) /* what is larger by its bits than any weight, NaN, negative numbers and -0, is not above 0; +0 is made to be */
+        *numbers = v_and(*numbers, v_gt(v_max_bits(a, v_set(FLT_MIN)), v_set(0.0f)));
     if (rough) a = smooth(a, kind);
     return weights ? v_select(v_gt(a, v_set(0.0f)), a, v_set(MINUS_INF)) : a;
 }

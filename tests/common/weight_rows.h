@@ -8,7 +8,8 @@
 #include "../vectors/vector_rows.h"
 
 static const char *const weight_kinds[] = {"uniform", "normalised", "few", "wide", "tiny", "huge", "powers", "ties",
-                                           "zeros",   "negative",   "nan", "inf",  "one",  "subnormal"};
+                                           "zeros",   "negative",   "nan", "inf",  "one",  "subnormal",
+                                           "minus zeros", "few, minus zeros"};
 enum { WEIGHT_KINDS = sizeof weight_kinds / sizeof *weight_kinds };
 
 /* Token i of such a row. */
@@ -24,6 +25,8 @@ static inline float weight_at(const char *kind, uint64_t seed, int64_t vocab, in
     if (!strcmp(kind, "powers")) return ldexpf(1, -(int)(h >> 32) % 40);
     if (!strcmp(kind, "ties")) return (float)(h >> 32 & 3) * 0.25f;
     if (!strcmp(kind, "zeros")) return h >> 63 ? -0.0f : 0.0f;
+    if (!strcmp(kind, "minus zeros")) return rare ? -0.0f : u; /* what a small negative number becomes in f16 */
+    if (!strcmp(kind, "few, minus zeros")) return rare ? u : h >> 63 ? -0.0f : 0.0f;
     if (!strcmp(kind, "negative")) return rare ? -u : u;
     if (!strcmp(kind, "nan")) return rare ? NAN : u;
     if (!strcmp(kind, "inf")) return rare ? INFINITY : u;
