@@ -41,7 +41,8 @@ RAFFLE_FN int row_keeps(const work *k, const weighing *w, float at, double p, in
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
     const estimator e = k->state->estimator;
-    const estimate_error off = estimate_off_tokens(ESTIMATE_DEPTH, &e, &w->row, w->best, row.params.vocab);
+    estimate_error off = estimate_off_tokens(ESTIMATE_DEPTH, &e, &w->row, w->best, row.params.vocab);
+    off.all += 2 * ESTIMATE_DEPTH * 0x1p-24; /* differences of two sums, each off by its own additions */
     const double sum = k->state->sum;
     const int64_t whole = row.params.vocab / GROUP;
     double under = 0.0, above = 0.0;
@@ -108,7 +109,7 @@ typedef struct rows { const char *name; int64_t count, vocab; raffle_dtype dtype
 static uint64_t chance_state = 88172645463325252u;
 static double uniform(void) {
     chance_state ^= chance_state << 13, chance_state ^= chance_state >> 7, chance_state ^= chance_state << 17;
-    return (double)(chance_state >> 11) * 0x1p-53 + 0x1p-54;
+    return ((double)(chance_state >> 12) + 0.5) * 0x1p-52; /* neither 0 nor 1 */
 }
 static double normal(void) { return sqrt(-2.0 * log(uniform())) * cos(6.283185307179586 * uniform()); }
 
