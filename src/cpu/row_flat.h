@@ -92,7 +92,7 @@ static int guess_side(const work *k, const ref *f, const sketched *sketch, quest
 
 /* Whether a mask leaves few groups, and so few tokens of these that all fit into a list. */
 static int row_sparse(const cpu_scratch *s, const cpu_row *row) {
-    const int64_t groups = maxima_reaching(s->peak, s->groups, -FLT_MAX), room = s->list_max - GROUP - V_LANES;
+    const int64_t groups = maxima_reaching(s->peak, s->groups, -FLT_MAX), room = list_room(s);
     int64_t allowed = 0;
     if (groups >= TOP_P_FIRST || groups * GROUP <= room) return groups < TOP_P_FIRST;
     for (int64_t i = 0; i < (row->params.vocab + 31) / 32; ++i) allowed += __builtin_popcount(row->allow[i]);
@@ -123,15 +123,12 @@ static void sketch_keep(const work *k, const sketched *s, uint64_t tickets) {
 /* Where top-k asks for more tokens than a short row has parts: a value that as many tokens reach, and not many more. 0: it does not, or
  * they do not fit into a list. */
 RAFFLE_FN int short_bound(const work *k, quest q, float *low, int kind) {
-    const cpu_row row = *k->row;
-    const cpu_scratch s = *k->scratch;
-    const int64_t vocab = row.params.vocab, wanted = (int64_t)q.target;
-    float *const x = (float *)s.list_t; /* room for 2 list_max */
-    int64_t count = 0;
-    if (q.in_tickets || !k->state->fine || vocab > 2 * s.list_max || wanted <= s.groups * CPU_PARTS || wanted > vocab) return 0;
-    if (wanted + wanted / 8 > s.list_max - GROUP - V_LANES) return 0;
-    for (; count < vocab; count += V_LANES) v_store(x + count, v_max(read_group(&row, count, 0, kind), v_set(MINUS_INF)));
-    for (; count % PEAK_PAD; ++count) x[count] = MINUS_INF;
+    const cpu_scratch *s = k->scratch;
+    const int64_t vocab = k->row->params.vocab, wanted = (int64_t)q.target;
+    float *const x = (float *)s->list_t; /* room for 2 list_max */
+    if (q.in_tickets || !k->state->fine || vocab > 2 * s->list_max || wanted <= s->groups * CPU_PARTS || wanted > vocab) return 0;
+    if (wanted + wanted / 8 > list_room(s)) return 0;
+    for (int64_t count = vectors_copy(k->row, 1, x, kind); count % PEAK_PAD; ++count) x[count] = MINUS_INF;
     const float bound = bound_find(x, vocab, wanted, k->best);
     *low = just_below(bound);
     return bound > -FLT_MAX;

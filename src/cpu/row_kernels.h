@@ -242,7 +242,7 @@ RAFFLE_FN void row_split(const work *k, const weighing *w, listing *l, int kind)
 RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float high, int kind) {
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
-    listing l = {low, high, PLUS_INF, MINUS_INF, 0, s.list_max - GROUP - V_LANES, 0, 0, 0, 0};
+    listing l = {low, high, PLUS_INF, MINUS_INF, 0, list_room(&s), 0, 0, 0, 0};
     const int told = !(kind & READ_PROBS) && k->state->told, within = told && low == k->state->at;
     if (k->state->settled && low == k->state->list.low && high == k->state->list.high) return k->state->list;
     state_clear(k->state);
@@ -263,22 +263,25 @@ RAFFLE_FN listing row_list(const work *k, const weighing *w, float low, float hi
     return l;
 }
 
-/* Copies every `of`-th vector of the row to list_x, whatever its logits; returns how many tokens these are. There is room for 1
- * in 8. */
-RAFFLE_FN int64_t sketch_read(const work *k, int64_t of, int kind) {
-    const cpu_row row = *k->row;
-    float *x = k->scratch->list_x;
+/* Copies every `of`-th vector of the row to x, whatever its logits; returns how many tokens these are. */
+RAFFLE_FN int64_t vectors_copy(const cpu_row *given, int64_t of, float *x, int kind) {
+    const cpu_row row = *given;
     int64_t count = 0;
-    state_clear(k->state);
     for (int64_t i = 0; i < row.params.vocab; i += of * V_LANES, count += V_LANES)
         v_store(x + count, v_max(read_group(&row, i, 0, kind), v_set(MINUS_INF)));
     return count;
 }
 
+/* The same to list_x, where there is room for 1 in 8. */
+RAFFLE_FN int64_t sketch_read(const work *k, int64_t of, int kind) {
+    state_clear(k->state);
+    return vectors_copy(k->row, of, k->scratch->list_x, kind);
+}
+
 /* Lists about GUESS_TOKENS tokens spread over the row. */
 RAFFLE_FN listing row_sketch(const work *k, const weighing *w, int kind) {
     const cpu_scratch *s = k->scratch;
-    listing l = {MINUS_INF, PLUS_INF, MINUS_INF, w->best, 1, s->list_max - GROUP - V_LANES, 0, 0, 0, 0};
+    listing l = {MINUS_INF, PLUS_INF, MINUS_INF, w->best, 1, list_room(s), 0, 0, 0, 0};
     const int64_t of = k->row->params.vocab / GUESS_TOKENS + 1, count = sketch_read(k, of, kind);
     for (int64_t i = 0; i < count; ++i) s->list_id[i] = (int32_t)(i / V_LANES * of * V_LANES + i % V_LANES);
     l.count = (uint64_t)count;

@@ -3,6 +3,9 @@
 
 /* ---- tokens and tickets ------------------------------------------------------------------------------------ */
 
+/* How many tokens fit into a list: behind one that is full there is room for a group, and for the last step. */
+static int64_t list_room(const cpu_scratch *s) { return s->list_max - GROUP - V_LANES; }
+
 /* How many of x[count] are above `value`. Behind them, V_LANES more are -inf. */
 static int64_t tokens_above(const float *x, int64_t count, float value) {
     int64_t sum = 0;
