@@ -318,7 +318,8 @@ typedef struct raffle_drafts {
     const uint64_t *recover_bits; /* [requests, 2] for tests: those of the recovered token, low word first, which is then drawn from what is
                                      left over without proposals. NULL: from the seed. Not for RAFFLE_MATCH and RAFFLE_SYNTHETIC */
     const uint64_t *draw_bits;    /* [target rows, 2] for tests: those of a token that is drawn from its row as raffle_sample would: of
-                                     RAFFLE_MATCH every one, else the bonus token and what ends drafts early. NULL: from the seed */
+                                     RAFFLE_MATCH every one, else the bonus token and what ends drafts early; and none of them is proposed
+                                     (docs/determinism.md, 7). NULL: from the seed */
 } raffle_drafts;
 
 /* Request r's tokens begin at its first target row, first[r] + r. It emits accepted[r] + 1 of them; what is behind is
@@ -595,8 +596,8 @@ typedef struct raffle_explanation {
     float threshold;       /* logits below were cut; -FLT_MAX if none were */
     uint32_t reserved;
     uint64_t row_tickets;  /* tickets of all allowed tokens */
-    uint64_t draw_tickets; /* tickets of the kept tokens: what was drawn from */
-    uint64_t drawn;        /* the winning ticket, 0 .. draw_tickets-1 */
+    uint64_t draw_tickets; /* tickets of the kept tokens */
+    uint64_t drawn;        /* the winning ticket, 0 .. draw_tickets-1, counted over the kept tokens by id */
     int64_t top_count;     /* in: room in `top`; out: entries written, likeliest first, ties by id */
     raffle_candidate *top;
 } raffle_explanation;

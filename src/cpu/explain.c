@@ -140,6 +140,16 @@ static uint64_t tickets_at(const cpu_scratch *scratch, float temperature, float 
     return tickets_of(v_weigh(candidate->logit, &g.ref), g.below);
 }
 
+/* The tickets of the tokens before `end` that a cut keeps. */
+static uint64_t tickets_before(const cpu_row *row, int dtype, const cpu_scratch *scratch, float best, cut c, int64_t end) {
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < end; ++i) {
+        const raffle_candidate one = {(int32_t)i, 0, logit_of(row, dtype, i), 0, 0};
+        if (cut_keeps(c, one.logit, i)) sum += tickets_at(scratch, row->params.temperature, best, &one);
+    }
+    return sum;
+}
+
 static void explain_row(const raffle_plan *plan, const call *call, int64_t row_index, raffle_explanation *out) {
     cpu_scratch scratch;
     edit_scratch edits;
@@ -166,6 +176,8 @@ static void explain_row(const raffle_plan *plan, const call *call, int64_t row_i
 
     float best = MINUS_INF;
     for (int64_t g = 0; g < scratch.groups; ++g) best = v_max(scratch.peak[g], best);
+    if (rules_make(&row.params).proposes && told.token >= 0)
+        out->drawn += tickets_before(&row, dtype, &scratch, best, cut_of(&told), told.token); /* it is one of the token's */
     out->top_count = best > MINUS_INF ? top_select(&row, dtype, out->top, out->top_count) : 0;
     for (int64_t i = 0; i < out->top_count; ++i) {
         raffle_candidate *c = &out->top[i];

@@ -1,8 +1,8 @@
-/* row_estimate.h - top-p, and draws without filters, with an estimate of the row's mass: the first reading finds the largest logit of
- * each group and adds up estimates (estimate.h). For top-p a list of the largest tokens says whether the threshold is the same for
- * every mass that the row can have; for a draw, whether its stretch is. If not, the row is weighed exactly, and all is as
- * if there had been no estimate. Part of row_kernels.h; `kind`, where it is an argument, is a compile-time
- * constant. */
+/* row_estimate.h - rows whose mass is estimated: the first reading finds the largest logit of each group and adds up estimates
+ * (estimate.h). For a draw from the whole row they say in which stretch it is, and for top-p whether the token stays that was drawn; for
+ * top-p's threshold, a list of the largest tokens says whether it is the same for every mass that the row can have. Where that is not
+ * settled, the row is weighed exactly, and all is as if there had been no estimate. Part of row_kernels.h; `kind`, where it is an
+ * argument, is a compile-time constant. */
 
 #define ESTIMATE_FAR 32.0f /* powers of two from which on estimates are made once more */
 /* The most additions of floats that an estimate goes through: in its lane and chain, of the chains, of the lanes. */
@@ -78,20 +78,19 @@ static int estimate_flat(const work *k, const estimator *e, double sum, float be
 }
 
 /* The first reading of a row whose mass is to be estimated: like row_scan, and the sum of all estimates. Where they are of no
- * use, it is the reading of a row that is weighed. An eighth of the row shows whether top-p may keep much of it: then, if only the token is
- * asked for, row_nucleus.h tries to say it; else the row is read for its maxima, and if these agree, for nothing else. It also shows
- * whether the first group's maximum is too far below the others. */
+ * use, it is the reading of a row that is weighed. Some of it shows whether the first group's maximum is too far below the others; and where
+ * nothing is drawn by them, whether top-p may keep much of the row: then it is read for its maxima, and if these agree, for nothing else. */
 RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind) {
     if (kind & READ_PROBS) return row_scan(k, nan, kind); /* and nothing is compiled for it */
     const cpu_row row = *k->row;
     const cpu_scratch s = *k->scratch;
-    const int draws = !(row.params.top_p < 1.0f);
+    row_state *const state = k->state;
+    const int draws = state->draws;
     const int64_t whole = row.params.vocab / GROUP, eighth = (whole / 8 + PEAK_PAD - 1) / PEAK_PAD * PEAK_PAD;
     const int64_t some = draws ? whole / 32 / 4 * 4 + 4 : eighth;
-    row_state *const state = k->state;
     vm numbers = v_every();
     float first = MINUS_INF;
-    state->scale = scale;
+    state->first = scale;
     for (int64_t g = 0; g < whole && first == MINUS_INF; ++g) first = v_peak(group_top(&row, g, &numbers, kind));
     if (!ref_is_near(scale, first)) return k->loops->scan_weigh(k, scale, nan);
     estimator e = estimator_make(scale, first);
@@ -107,12 +106,10 @@ RAFFLE_FN float row_scan_estimate(const work *k, scale scale, int *nan, int kind
             to = 0;
         } else if (!tried && estimate_flat(k, &e, part, seen)) {
             tried = 1;
-            if (state->alone && (state->token = k->loops->nucleus(k, scale, &e, nan)) != RULE_NO_TOKEN) return seen;
-            const float best = state->peaked ? PLUS_INF : k->loops->scan(k, nan);
-            state->estimated = !state->peaked && estimate_flat(k, &e, all, best);
+            const float best = k->loops->scan(k, nan);
+            state->estimated = estimate_flat(k, &e, all, best);
             state->sum = 0.0;
             if (state->estimated) return best;
-            if (state->alone) to = 0; /* size[] holds something else by now */
         }
     }
     for (int64_t g = whole; g < s.groups; ++g) s.size[g] = group_estimate_edge(&row, g, &e, &s.peak[g], &numbers, kind);
@@ -236,56 +233,38 @@ static int row_settle(const work *k, const weighing *w, mass_range range) {
     return MANY;
 }
 
-static mass_range row_range(const work *k, const weighing *w) {
-    const row_state *const state = k->state;
-    return mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best, k->row->params.vocab);
-}
-
-/* The token of top-p alone where the row was estimated as a whole and too many tokens stay for a list; else RULE_NO_TOKEN, and what was
- * found out is kept. */
-static int32_t row_broad(const work *k, const weighing *w, int *nan) {
-    row_state *const state = k->state;
-    const mass_range range = row_range(k, w);
-    state->verdict = range.high ? row_settle(k, w, range) : UNSURE;
-    state->estimated = 1; /* lists forget it */
-    return state->verdict == MANY ? k->loops->nucleus(k, w->scale, &state->estimator, nan) : RULE_NO_TOKEN;
-}
-
 /* The row's mass for top-p's share; or where an estimate settles what is asked of it, any that it may have. Where many tokens stay,
  * a sketch guesses the threshold before the row is weighed, so that one reading does for the mass and for what is above the guess. */
 RAFFLE_FN uint64_t row_share_mass(const work *k, const weighing *w, int kind) {
     row_state *const state = k->state;
-    if (kind & READ_PROBS || !state->estimated || !state_fits(state, w)) return k->loops->weigh(k, w);
+    if (kind & READ_PROBS || !state->estimated || !scale_fits(state->first, w)) return k->loops->weigh(k, w);
     const row_params *const p = &k->row->params;
     mass_range range = {0, 0};
     int settled = MANY;
     sketched s;
     if (state->sum > 0.0) {
-        range = row_range(k, w);
-        settled = state->verdict != NOT_ASKED ? state->verdict : range.high ? row_settle(k, w, range) : UNSURE;
+        range = mass_estimate(state->sum, ESTIMATE_DEPTH, &state->estimator, w->scale, &w->row, w->best, p->vocab);
+        settled = range.high ? row_settle(k, w, range) : UNSURE;
     }
     if (settled == SETTLED) return range.low;
-    const int sketches = settled == MANY && !state->opened && w->row.kind == REF_PLAIN;
-    if (sketches && sketch_guess(k, w, (double)p->top_p, (double)range.low, &s, kind)) {
+    if (settled == MANY && w->row.kind == REF_PLAIN && sketch_guess(k, w, (double)p->top_p, (double)range.low, &s, kind)) {
         uint64_t tickets, mass = row_weigh_above(k, w, s.guess.low, &tickets, kind);
         sketch_keep(k, &s, tickets);
         return mass;
     }
     int nan;
-    const int opened = state->opened;
     k->loops->scan_weigh(k, w->scale, &nan);
-    const uint64_t mass = k->loops->weigh(k, w);
-    state->opened = opened; /* which weighing has forgotten */
-    return mass;
+    return k->loops->weigh(k, w);
 }
 
-/* The token of a draw without filters, if the estimates settle in which stretch it is; else RULE_NO_TOKEN. */
-static int32_t row_draw_estimated(const work *k, const weighing *w) {
+/* ---- draws ------------------------------------------------------------------------------------------------ */
+
+/* What is drawn from the whole row, if the estimates settle in which stretch that is. 0: they do not. whole: as group_draw's. */
+static int row_draw_estimated(const work *k, const weighing *w, philox_pair bits, int whole, drawn *d) {
     const cpu_scratch *const s = k->scratch;
     const row_state *const state = k->state;
-    const row_params *const p = &k->row->params;
-    const estimate_error off = estimate_off(ESTIMATE_DEPTH, &state->estimator, &w->row, w->best, p->vocab);
-    const double chance = (double)draw_bits(p).low * 0x1p-64;
+    const estimate_error off = estimate_off(ESTIMATE_DEPTH, &state->estimator, &w->row, w->best, k->row->params.vocab);
+    const double chance = (double)bits.low * 0x1p-64;
     double before = 0.0, through = 0.0;
     int64_t g = 0, count = 0;
     for (;; g += STRETCH, before = through) {
@@ -299,9 +278,83 @@ static int32_t row_draw_estimated(const work *k, const weighing *w) {
         }
         if (g + STRETCH >= s->groups || chance * state->sum < through) break;
     }
-    if (!draw_settles(chance, before, through, state->sum, off)) return RULE_NO_TOKEN;
+    if (!draw_settles(chance, before, through, state->sum, off)) return 0;
     k->loops->weigh_some(k, w, g, g + count);
-    uint64_t left = ticket_within(p, tickets_sum(s->mass + g, count));
+    uint64_t left = mul_high(bits.high, tickets_sum(s->mass + g, count));
     for (; left >= s->mass[g]; ++g) left -= s->mass[g];
-    return group_draw(k, w, g, cut_from(-FLT_MAX), 1, left);
+    *d = group_draw(k, w, g, cut_from(-FLT_MAX), whole, left);
+    return 1;
+}
+
+/* What is drawn without filters; RULE_NO_TOKEN: the estimates do not say. */
+static drawn row_token_estimated(const work *k, const weighing *w) {
+    drawn d = drawn_nothing;
+    row_draw_estimated(k, w, draw_bits(&k->row->params), 1, &d);
+    return d;
+}
+
+/* The sum of the estimates of a group's tokens up to `at`. */
+RAFFLE_FN double group_under(const cpu_row *row, int64_t g, const estimator *e, float at, int kind) {
+    vf sum[FEW_CHAINS];
+    for (int n = 0; n < FEW_CHAINS; ++n) sum[n] = v_set(0.0f);
+    if (group_whole(row, g)) {
+        for (int64_t i = g * GROUP, end = i + GROUP; i < end; i += FEW_CHAINS * V_LANES) {
+            vf x[FEW_CHAINS];
+            vm under[FEW_CHAINS];
+            for (int n = 0; n < FEW_CHAINS; n += 2) read_pair(row, i + n * V_LANES, &x[n], &x[n + 1], kind);
+            for (int n = 0; n < FEW_CHAINS; ++n) under[n] = v_ge(v_set(at), x[n]);
+            v_estimates(x, FEW_CHAINS, e);
+            for (int n = 0; n < FEW_CHAINS; ++n) sum[n] = v_add_where(under[n], sum[n], x[n]);
+        }
+    } else {
+        for (int64_t i = g * GROUP, n = 0; i < row->params.vocab; i += V_LANES, n = (n + 1) % FEW_CHAINS) {
+            vf x = read_group(row, i, 0, kind);
+            const vm under = v_ge(v_set(at), x);
+            v_estimates(&x, 1, e);
+            sum[n] = v_add_where(under, sum[n], x);
+        }
+    }
+    for (int n = 1; n < FEW_CHAINS; ++n) sum[0] = v_add(sum[0], sum[n]);
+    return (double)v_total(sum[0]);
+}
+
+/* Whether top-p keeps tokens with logit `at` of a row whose groups have been estimated: 1, 0, or -1 where the estimates do not say. What is
+ * not above `at` must hold more than 1 - p of the row. Groups whose largest logit is not above it do so as a whole; of the others as many are
+ * read again as it takes to know. */
+RAFFLE_FN int row_keeps(const work *k, const weighing *w, float at, int kind) {
+    const cpu_row row = *k->row;
+    const cpu_scratch s = *k->scratch;
+    const estimator e = k->state->estimator;
+    const double sum = k->state->sum, p = (double)row.params.top_p;
+    estimate_error off = estimate_off_tokens(ESTIMATE_DEPTH, &e, &w->row, w->best, row.params.vocab);
+    off.all += 2 * ESTIMATE_DEPTH * 0x1p-24; /* differences of two sums, each off by its own additions */
+    double under = 0.0, above = 0.0;
+    for (int64_t g = 0; g < s.groups; ++g) under += s.peak[g] <= at ? (double)s.size[g] : 0.0;
+    int stays = share_settles(p, sum - under, sum, off) == 1 ? 1 : -1;
+    v_flush(1); /* as when they were summed */
+    for (int64_t g = 0; g < s.groups && stays < 0; ++g) {
+        if (s.peak[g] <= at) continue;
+        const double low = group_under(&row, g, &e, at, kind);
+        under += low;
+        above += (double)s.size[g] - low;
+        if (share_settles(p, sum - under, sum, off) == 1) stays = 1;
+        if (share_settles(p, above, sum, off) == 0) stays = 0;
+    }
+    v_flush(0);
+    return stays;
+}
+
+/* The token of top-p alone, as row_propose (cut.h) finds it; RULE_NO_TOKEN: the estimates do not say. */
+RAFFLE_FN drawn row_propose_estimated(const work *k, const weighing *w, int kind) {
+    float most_cut = MINUS_INF;
+    if (kind & READ_PROBS) return drawn_nothing; /* they are not estimated, and nothing is compiled for them */
+    for (uint32_t j = 0; j < PROPOSALS; ++j) {
+        drawn d;
+        if (!row_draw_estimated(k, w, proposal_bits(&k->row->params, j), 0, &d)) return drawn_nothing;
+        if (!(d.x > most_cut)) continue; /* no token, too */
+        const int stays = row_keeps(k, w, d.x, kind);
+        if (stays) return stays > 0 ? d : drawn_nothing;
+        most_cut = d.x;
+    }
+    return drawn_nothing;
 }

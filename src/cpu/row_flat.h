@@ -140,7 +140,6 @@ RAFFLE_FN int row_guessed(const work *k, const weighing *w, quest q, uint64_t ma
     row_state *const state = k->state;
     if (kind & READ_PROBS) return 0;
     if (state->settled) return *low = state->list.low, *high = state->list.high, 1;
-    if (state->opened) return *low = state->at, *high = PLUS_INF, 1;
     if (short_bound(k, q, low, kind)) return *high = PLUS_INF, 1;
     if (kind & READ_ALLOW && row_sparse(k->scratch, k->row)) return state_clear(state), *low = MINUS_INF, *high = PLUS_INF, 1;
     if (!state->told) {

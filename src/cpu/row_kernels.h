@@ -305,41 +305,61 @@ static int32_t row_tie(const work *k, float value, uint64_t count) {
 
 /* ---- draw ---------------------------------------------------------------------------------------- */
 
-/* The token of group g that holds ticket number `ticket` of the group's. `whole`: tickets are the group's as a whole, not the tokens'. */
-static int32_t group_draw(const work *k, const weighing *w, int64_t g, cut c, int whole, uint64_t ticket) {
+/* A token that was drawn, its logit, and how many of what it holds lie before what was drawn. */
+typedef struct drawn { int32_t token; float x; uint64_t left; } drawn;
+static const drawn drawn_nothing = {RULE_NO_TOKEN, MINUS_INF, 0};
+
+/* The token of group g that holds number `ticket` of the tickets of its tokens, or where they are the `whole` group's, of its weights:
+ * RULE_NO_TOKEN if a number of the group's is given for one of its tokens', which may be fewer. */
+static drawn group_draw(const work *k, const weighing *w, int64_t g, cut c, int whole, uint64_t ticket) {
     const group_ref r = group_ref_make(w, k->scratch->peak[g]);
+    const int32_t first = (int32_t)(g * GROUP);
     float x[GROUP];
     uint32_t weight[GROUP];
-    uint64_t left = whole ? weight_of(ticket, r.below) : ticket;
+    drawn d = {RULE_NO_TOKEN, MINUS_INF, whole ? weight_of(ticket, r.below) : ticket};
     group_expand(k->row, g, &r.ref, x, weight, k->kind);
-    for (int32_t j = 0, first = (int32_t)(g * GROUP);; ++j) {
+    for (int32_t j = 0; j < GROUP; ++j) {
         const uint64_t held = whole ? weight[j] : group_tickets(&r, weight[j]);
         if (!cut_keeps(c, x[j], first + j)) continue;
-        if (left < held) return first + j;
-        left -= held;
+        if (d.left < held) return d.token = first + j, d.x = x[j], d;
+        d.left -= held;
     }
+    return d;
+}
+
+/* The group of mass[] that is drawn: its stretch by ticket number *ticket, itself by `bits`. *ticket becomes the number that it holds, *left the
+ * same counted from where the group begins. */
+static int64_t mass_draw(const cpu_scratch *s, uint64_t bits, uint64_t *ticket, uint64_t *left) {
+    uint64_t start = 0, held;
+    int64_t g = 0;
+    for (;; g += STRETCH, start += held) {
+        held = tickets_sum(s->mass + g, g + STRETCH < s->groups ? STRETCH : s->groups - g);
+        if (*ticket - start < held) break;
+    }
+    *left = mul_high(bits, held);
+    *ticket = start + *left;
+    for (; *left >= s->mass[g]; ++g) *left -= s->mass[g];
+    return g;
 }
 
 /* The token that is drawn by ticket number *ticket of mass[], which row_weigh (`whole`) or row_weigh_kept made. */
-static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole, uint64_t *ticket) {
-    const cpu_scratch *s = k->scratch;
-    uint64_t left = *ticket, held;
-    int64_t g = 0;
-    for (;; g += STRETCH) {
-        held = tickets_sum(s->mass + g, g + STRETCH < s->groups ? STRETCH : s->groups - g);
-        if (left < held) break;
-        left -= held;
-    }
-    *ticket -= left;
-    left = ticket_within(&k->row->params, held);
-    *ticket += left;
-    for (; left >= s->mass[g]; ++g) left -= s->mass[g];
-    return group_draw(k, w, g, c, whole, left);
+static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole, uint64_t bits, uint64_t *ticket) {
+    uint64_t left;
+    const int64_t g = mass_draw(k->scratch, bits, ticket, &left);
+    return group_draw(k, w, g, c, whole, left).token;
+}
+
+/* The same of row_weigh's, but in the group by its tokens' tickets. */
+static int32_t row_propose_one(const work *k, const weighing *w, uint64_t bits, uint64_t *ticket, float *x) {
+    uint64_t left;
+    const int64_t g = mass_draw(k->scratch, bits, ticket, &left);
+    const drawn d = group_draw(k, w, g, cut_from(-FLT_MAX), 0, left);
+    *x = d.x;
+    *ticket = d.left;
+    return d.token;
 }
 
 #include "row_flat.h"
-
-#include "row_nucleus.h"
 
 #include "row_estimate.h"
 
@@ -353,7 +373,7 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
         return row_scan_weigh(k, s, nan, leave_nothing, four##_fours, kind);                                           \
     }                                                                                                                  \
     static float name##_scan_estimate(const work *k, scale s, int *nan) { return row_scan_estimate(k, s, nan, kind); }  \
-    static int32_t name##_nucleus(const work *k, scale s, const estimator *e, int *nan) { return row_nucleus(k, s, e, nan, kind); } \
+    static drawn name##_propose_estimated(const work *k, const weighing *w) { return row_propose_estimated(k, w, kind); }             \
     static int name##_guessed(const work *k, const weighing *w, quest q, uint64_t mass, float *low, float *high) {     \
         return row_guessed(k, w, q, mass, low, high, kind);                                                            \
     }                                                                                                                  \
@@ -369,9 +389,9 @@ static int32_t row_draw_group(const work *k, const weighing *w, cut c, int whole
     static void name##_weigh_some(const work *k, const weighing *w, int64_t first, int64_t end) {                      \
         groups_tickets(k, w, first, end, kind);                                                                        \
     }                                                                                                                  \
-    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_scan_estimate, name##_nucleus, name##_list, name##_sketch, \
+    static const loops name = {kind, name##_scan, name##_scan_weigh, name##_scan_estimate, name##_propose_estimated, name##_list, name##_sketch, \
                                name##_guessed, name##_weigh, name##_share_mass, name##_weigh_kept, name##_weigh_some,  \
-                               peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, \
+                               peak_bound, row_tie, list_threshold, list_tickets, list_larger, draw_list, row_draw_group, row_propose_one, \
                                row_least, row_most, row_count, row_moments, row_surprise, row_radius, row_cap};
 DEFINE_FOURS(plain_f32, LEAVE_NOTHING, READ_F32)
 DEFINE_FOURS(plain_f16, LEAVE_NOTHING, READ_F16)
@@ -417,8 +437,9 @@ DEFINE_PATCHED(listing, sketch, MINUS_INF, (const work *k, const weighing *w), k
 DEFINE_PATCHED(uint64_t, weigh, MINUS_INF, (const work *k, const weighing *w), k, w)
 DEFINE_PATCHED(uint64_t, weigh_kept, c.low, (const work *k, const weighing *w, cut c), k, w, c)
 DEFINE_PATCHED(int32_t, tie, value, (const work *k, float value, uint64_t count), k, value, count)
-DEFINE_PATCHED(int32_t, draw_group, whole ? MINUS_INF : c.low, (const work *k, const weighing *w, cut c, int whole, uint64_t *ticket),
-               k, w, c, whole, ticket)
+DEFINE_PATCHED(int32_t, draw_group, whole ? MINUS_INF : c.low,
+               (const work *k, const weighing *w, cut c, int whole, uint64_t bits, uint64_t *ticket), k, w, c, whole, bits, ticket)
+DEFINE_PATCHED(int32_t, propose, MINUS_INF, (const work *k, const weighing *w, uint64_t bits, uint64_t *ticket, float *x), k, w, bits, ticket, x)
 DEFINE_PATCHED(float, least, low, (const work *k, float low), k, low)
 DEFINE_PATCHED(float, most, MINUS_INF, (const work *k, float high), k, high)
 DEFINE_PATCHED(uint64_t, count, c.low, (const work *k, cut c), k, c)
@@ -429,6 +450,6 @@ DEFINE_PATCHED(float, radius, c.low, (const work *k, const weighing *w, cut c, f
 DEFINE_PATCHED(float, cap, MINUS_INF, (const work *k, float high), k, high)
 static const loops patched = {READ_F32, NULL, NULL, NULL, NULL, patched_list, patched_sketch, patched_guessed, patched_weigh, patched_weigh,
                               patched_weigh_kept, NULL, patched_peak_bound, patched_tie, list_threshold, list_tickets, list_larger,
-                              draw_list, patched_draw_group,
+                              draw_list, patched_draw_group, patched_propose,
                               patched_least, patched_most, patched_count, patched_moments_of, patched_surprise, patched_radius,
                               patched_cap};

@@ -193,7 +193,7 @@ static int64_t list_holder(const cpu_scratch *s, int64_t first, int64_t end, cut
     }
 }
 
-static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t *ticket) {
+static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t bits, uint64_t *ticket) {
     const cpu_scratch *s = k->scratch;
     const int64_t count = (int64_t)l->count;
     uint64_t left = *ticket;
@@ -202,7 +202,7 @@ static int32_t draw_list(const work *k, const listing *l, cut c, uint64_t *ticke
     for (; first > 0 && s->list_id[first - 1] / STRETCH_TOKENS == at; --first) left += kept_tickets(s, first - 1, c);
     for (; end < count && s->list_id[end] / STRETCH_TOKENS == at; ++end) {}
     *ticket -= left; /* where the stretch's tickets begin */
-    left = ticket_within(&k->row->params, tickets_kept(s, first, end, c));
+    left = mul_high(bits, tickets_kept(s, first, end, c));
     *ticket += left;
     return s->list_id[list_holder(s, first, end, c, &left)];
 }

@@ -2,8 +2,8 @@
  * set's vec_*.h included first (-include); its only symbol is a table of functions.
  *
  * The row is read once to learn the largest logit of every group of 256 tokens. After that only groups
- * whose maximum says that they can matter are read again: one for greedy, some for top-k, min-p and a
- * narrow top-p, all for an unfiltered draw that an estimate does not settle. Rows with top-k that are short, or
+ * whose maximum says that they can matter are read again: one for greedy, some for top-k, min-p and
+ * top-p, all for a draw from the whole row that an estimate does not settle. Rows with top-k that are short, or
  * of which many tokens stay, are read for the maxima of parts of 64. */
 #include "rows.h"
 
@@ -27,12 +27,13 @@ typedef struct work {
 } work;
 
 /* What cut.h calls, and the scan before it. */
+struct drawn;
 typedef struct loops {
     int kind;
     float (*scan)(const work *, int *nan);
     float (*scan_weigh)(const work *, scale, int *nan);
     float (*scan_estimate)(const work *, scale, int *nan);
-    int32_t (*nucleus)(const work *, scale, const estimator *, int *nan);
+    struct drawn (*propose_estimated)(const work *, const weighing *);
     listing (*list)(const work *, const weighing *, float low, float high);
     listing (*sketch)(const work *, const weighing *);
     int (*guessed)(const work *, const weighing *, quest, uint64_t mass, float *low, float *high);
@@ -45,8 +46,9 @@ typedef struct loops {
     float (*list_threshold)(const work *, const listing *, quest);
     uint64_t (*list_tickets)(const work *, const listing *, cut);
     uint64_t (*list_larger)(const work *, const listing *, float);
-    int32_t (*draw_list)(const work *, const listing *, cut, uint64_t *ticket);
-    int32_t (*draw_group)(const work *, const weighing *, cut, int whole, uint64_t *ticket);
+    int32_t (*draw_list)(const work *, const listing *, cut, uint64_t bits, uint64_t *ticket);
+    int32_t (*draw_group)(const work *, const weighing *, cut, int whole, uint64_t bits, uint64_t *ticket);
+    int32_t (*propose)(const work *, const weighing *, uint64_t bits, uint64_t *ticket, float *x);
     float (*least)(const work *, float low);
     float (*most)(const work *, float high);
     uint64_t (*count)(const work *, cut);
@@ -77,30 +79,26 @@ typedef struct sketched {
 /* What later stages need not do again.
  * The list that is still in the scratch: if it has an upper end, mass[] holds the tickets above, so for a cut between
  * its ends every group is weighed already but for its listed tokens.
- * Or the weights of the whole row, which the first reading left in low[] and size[]; or only an estimate of their sum.
- * Each was weighed by `scale`.
+ * And the weights of the whole row, which the first reading left in low[] and size[]; or only an estimate of their sum.
  * Or the tickets above one value in mass[], for the list that is made next and ends there (row_flat.h). */
 typedef struct row_state {
     listing list; /* not complete: there is none */
-    int weighed;  /* whether low[] and size[] hold weights */
+    struct scale scale; /* by which it is weighed */
+    int weighed;  /* whether low[] and size[] hold weights, */
+    struct scale first; /* by this scale, or the row was estimated by it */
     int settled;  /* whether the list is where top-p's threshold is */
-    struct scale scale;
     uint32_t open; /* 1: v_weights_open has met nothing that it cannot weigh */
     uint32_t plain; /* 1: all whole groups of a row that was weighed have had a plain reference */
     int fine;      /* whether part[] holds the largest logits of parts */
     int within;    /* whether mass[] holds the tickets of the list's tokens, too */
     int told;      /* whether mass[] holds the tickets above `at`, together: */
-    float at;      /* or where `opened`, a value: all tokens above it fit into a list, and top-p's threshold is probably among them */
-    int opened;
+    float at;
     uint64_t tickets;
     sketched sketch; /* where `told`: the sketch that says so, until a list is made */
     int estimated; /* for top-p and draws: whether `sum` is that of the row's estimates by `estimator`; where it is 0, the row is flat */
     estimator estimator;
     double sum;
-    int verdict;   /* of row_settle (row_estimate.h), if it was asked */
-    int peaked;    /* whether a token was met that is too heavy for a flat row */
-    int alone;     /* whether only the token is asked for, by top-p alone */
-    int32_t token; /* that, if it is known already; else RULE_NO_TOKEN */
+    int draws;     /* whether that is to draw from: nobody looks for a threshold */
 } row_state;
 
 /* Where top-k is to list tokens, rows of up to so many groups are read for the maxima of parts; longer ones if that many tokens stay: parts
@@ -109,24 +107,23 @@ enum { FINE_GROUPS = 256, FINE_TOP_K = 48 };
 
 /* What an estimate of the row's mass says of top-p's threshold: not the same for every mass in its range; the same, and in the state's
  * list; or too many tokens stay for a list. */
-enum { NOT_ASKED, UNSURE, SETTLED, MANY };
+enum { UNSURE, SETTLED, MANY };
 
-static void state_clear(row_state *state) {
-    state->list.complete = state->weighed = state->told = state->opened = state->settled = state->estimated = 0;
-}
+/* Forgets what mass[] and the list's memory hold. */
+static void state_clear(row_state *state) { state->list.complete = state->told = state->settled = state->estimated = 0; }
 
 static const scale scale_none = {0.0f, 0.0f, 0.0f, 1, 0}; /* flat: nothing is weighed */
 
 static int scale_same(scale a, scale b) { return a.c == b.c && a.c_low == b.c_low && a.flat == b.flat; }
 
-static int state_fits(const row_state *state, const weighing *w) { return scale_same(state->scale, w->scale) && !w->scale.flat; }
+static int scale_fits(scale s, const weighing *w) { return scale_same(s, w->scale) && !w->scale.flat; }
 
 static void weighed_keep(row_state *state, scale s) {
     state->weighed = 1;
-    state->scale = s;
+    state->first = s;
 }
 
-static int weighed_with(const row_state *state, const weighing *w) { return state->weighed && state_fits(state, w); }
+static int weighed_with(const row_state *state, const weighing *w) { return state->weighed && scale_fits(state->first, w); }
 
 static void last_keep(row_state *state, const listing *l, const weighing *w, int within) {
     state->list = *l;
@@ -137,7 +134,7 @@ static void last_keep(row_state *state, const listing *l, const weighing *w, int
 static int last_covers(const row_state *state, const weighing *w, cut c) {
     const listing *l = &state->list;
     int within = l->complete && !c.capped && l->high < PLUS_INF && l->low < c.low && c.low <= l->high;
-    return within && state_fits(state, w);
+    return within && scale_fits(state->scale, w);
 }
 
 /* How many of `count` maxima are at least `value`. Up to a multiple of PEAK_PAD, they go on with -inf. */
@@ -245,11 +242,12 @@ static scale scale_first(const cpu_row *row) {
     return row->weigh_at > 0.0f ? scale_make(row->weigh_at) : scale_none;
 }
 
-/* Whether an estimate of the row's mass probably does: top-p alone, with enough groups that it lists those with the largest tokens,
- * and nobody asks what the row weighs. Others would weigh the row all the same. */
+/* Whether an estimate of the row's mass probably does: for draws from the whole row, and for top-p's threshold where there is no other filter.
+ * There must be enough groups that the latter lists those with the largest tokens, and nobody may ask what the row weighs. */
 static int row_estimates(const cpu_row *row, const rules *r, const cpu_scratch *s) {
     const int more = r->shape || r->typical || r->late || row->params.more.keep_least > 1;
-    return r->row_mass && !r->top_k && !r->min_p_first && !more && row->weigh_at == 0.0f && s->groups >= TOP_P_FIRST;
+    const int share = r->row_mass && !r->top_k && !r->min_p_first && !more, whole = row->only_token && !is_filtered(r);
+    return !r->greedy && (share || whole) && row->weigh_at == 0.0f && s->groups >= TOP_P_FIRST;
 }
 
 /* The mass of a row that was sampled last, if its first reading has weighed it at this temperature; else 0. */
@@ -268,50 +266,38 @@ static uint64_t row_weighed(const cpu_row *row, const cpu_scratch *scratch, floa
     return weights_to_tickets(&s, &w);
 }
 
-/* Whether an estimate probably does for a draw without filters. */
-static int row_draws_estimated(const cpu_row *row, const rules *r, const cpu_scratch *s) {
-    return row->only_token && !r->greedy && !is_filtered(r) && s->groups >= TOP_P_FIRST;
+/* The first reading. Returns the row's largest logit. */
+static float row_read_first(const work *k, scale all, int estimates, int *nan) {
+    if (k->row->patch) return patched_best(k->row, k->scratch); /* read already */
+    if (all.flat) return k->loops->scan(k, nan);
+    return estimates ? k->loops->scan_estimate(k, all, nan) : k->loops->scan_weigh(k, all, nan);
 }
 
 static answer row_sample(const loops *set, const cpu_row *row, const cpu_scratch *s) {
-    int nan = 0;
+    int nan = 0, asks = (row->only_kept ? 0 : ASKS_TOKEN) | (row->only_token ? 0 : ASKS_KEPT);
     row_state state;
-    work k = {set, row, s, &state, MINUS_INF, set->kind};
+    work k = {row->patch ? &patched : set, row, s, &state, MINUS_INF, set->kind};
     state_clear(&state);
     const scale all = scale_first(row);
     const rules r = rules_make(&row->params);
-    state.alone = row->only_token && row_estimates(row, &r, s) && !r.min_p_last && r.filter_temperature == row->params.temperature;
-    state.token = RULE_NO_TOKEN;
-    state.verdict = NOT_ASKED;
-    state.peaked = 0;
-    state.fine = all.flat && (s->groups <= FINE_GROUPS || row->params.top_k >= FINE_TOP_K) && r.top_k && !r.greedy;
-    if (row->patch) { /* read already */
-        state.fine = 0;
-        k.loops = &patched;
-        k.best = patched_best(row, s);
-    } else if (!all.flat && row_draws_estimated(row, &r, s)) {
-        k.best = set->scan_estimate(&k, all, &nan);
-        if (state.estimated) {
-            const weighing w = weighing_make(row->params.temperature, k.best);
-            const answer a = {row_draw_estimated(&k, &w), nan ? RULE_ROW_NAN : 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0, 0.0f, 1};
-            if (a.token != RULE_NO_TOKEN) return a;
+    state.weighed = 0;
+    state.draws = asks & ASKS_TOKEN && (r.proposes || !is_filtered(&r));
+    state.fine = !row->patch && all.flat && (s->groups <= FINE_GROUPS || row->params.top_k >= FINE_TOP_K) && r.top_k && !r.greedy;
+    k.best = row_read_first(&k, all, row_estimates(row, &r, s), &nan);
+    drawn known = drawn_nothing;
+    if (state.draws && state.estimated) {
+        const weighing w = weighing_make(row->params.temperature, k.best);
+        known = r.proposes ? set->propose_estimated(&k, &w) : row_token_estimated(&k, &w);
+        if (known.token != RULE_NO_TOKEN) {
+            asks &= ~ASKS_TOKEN;
+        } else {
             state_clear(&state);
             k.best = set->scan_weigh(&k, all, &nan);
         }
-    } else {
-        k.best = all.flat                    ? set->scan(&k, &nan)
-                 : row_estimates(row, &r, s) ? set->scan_estimate(&k, all, &nan)
-                                             : set->scan_weigh(&k, all, &nan);
     }
-    if (state.alone && state.estimated && state.sum > 0.0) {
-        const weighing w = weighing_make(row->params.temperature, k.best);
-        state.token = row_broad(&k, &w, &nan);
-    }
-    if (state.token != RULE_NO_TOKEN) {
-        const answer a = {state.token, nan ? RULE_ROW_NAN : 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0, 0.0f, 0};
-        return a;
-    }
-    answer a = row_answer(&k, &row->params, k.best);
+    answer a = {RULE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0, 0.0f, !r.proposes};
+    if (asks) a = row_answer(&k, &row->params, k.best, asks);
+    if (known.token != RULE_NO_TOKEN) a.token = known.token, a.drawn = known.left;
     if (nan) a.row_flags |= RULE_ROW_NAN;
     return a;
 }
@@ -331,13 +317,23 @@ static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_sc
     row_state state;
     work k = {set, row, s, &state, peaks_largest(s->peak, s->groups), set->kind};
     state_clear(&state);
-    state.fine = 0;
+    state.fine = state.weighed = 0;
+    const rules r = rules_make(&row->params);
     const weighing draw = weighing_make(row->params.temperature, k.best);
     const cut c = cut_of(a);
-    if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
+    if (!*weighed && r.proposes) set->weigh(&k, &draw);
+    else if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
     *weighed = 1;
-    uint64_t ticket = ticket_drawn(&row->params, a->draw_tickets);
-    return set->draw_group(&k, &draw, c, a->whole, &ticket);
+    const uint64_t mass = r.proposes ? tickets_sum(s->mass, s->groups) : a->draw_tickets;
+    for (uint32_t j = 0; j < (r.proposes ? PROPOSALS : 1); ++j) {
+        const philox_pair bits = proposal_bits(&row->params, j);
+        uint64_t ticket = mul_high(bits.low, mass);
+        float x = MINUS_INF;
+        const int32_t token = r.proposes ? set->propose(&k, &draw, bits.high, &ticket, &x)
+                                         : set->draw_group(&k, &draw, c, a->whole, bits.high, &ticket);
+        if (!r.proposes || (token != RULE_NO_TOKEN && cut_keeps(c, x, token))) return token;
+    }
+    return RULE_NO_TOKEN;
 }
 
 #define DEFINE_SAMPLE(dtype)                                                                                           \

@@ -15,7 +15,8 @@ typedef struct cpu_row {
     row_params params;
     const struct cpu_patch *patch; /* NULL, or what the row is made of, group by group, as groups are looked at */
     float weigh_at; /* above 0: a temperature at which the row is also weighed when it is first read, if it is read as it came */
-    int only_token; /* 1: nobody asks what the row weighs, nor draws from it again */
+    int only_token; /* 1: nobody asks what the row weighs or keeps, nor draws from it again */
+    int only_kept;  /* 1: nobody asks for the token */
 } cpu_row;
 
 /* A token with another logit than the caller's; the edits of a group are chained by falling ids, the last one ends with -1. */
@@ -55,8 +56,7 @@ typedef struct cpu_scratch {
     float *part;     /* largest logit of each quarter of a group, where a row was only read, and not weighed, at first */
     int32_t *exponent; /* of each group's reference, and the sum of its weights in two parts (vsum), where a row was */
     uint32_t *low;     /* weighed when it was first read */
-    float *size;       /* or without the others, the sums of estimates of a row that was estimated (row_estimate.h);
-                        * row_nucleus.h uses both for stretches */
+    float *size;       /* or without the others, the sums of estimates of a row that was estimated (row_estimate.h) */
     int32_t *too_exponent; /* the same for a row that was weighed at a second temperature, too, or of the stretch that is drawn */
     uint32_t *too_low;
     float *too_size;

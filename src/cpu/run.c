@@ -58,7 +58,7 @@ static void row_fill(cpu_row *r, const raffle_plan *plan, const raffle_logits *l
     r->allow = p->allow ? p->allow + row * p->allow_stride : NULL;
     r->patch = NULL;
     r->weigh_at = 0.0f;
-    r->only_token = 0;
+    r->only_token = r->only_kept = 0;
     to->vocab = plan->desc.vocab;
     to->temperature = p->temperature ? p->temperature[slot] : unset;
     to->top_p = p->top_p ? p->top_p[slot] : 1.0f;

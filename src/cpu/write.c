@@ -43,6 +43,7 @@ raffle_status raffle_cpu_write(const raffle_plan *plan, const call *call, raffle
             if (call->output.row_flags) call->output.row_flags[i] = flags;
             continue;
         }
+        row.only_kept = 1;
         answer told = table->sample[dtype](&row, &scratch);
         table->write[dtype](&row, &scratch, &told, &target);
         if (call->output.row_flags) call->output.row_flags[i] = told.row_flags;

@@ -40,6 +40,7 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
     }
     if (k.to.greedy || !k.valid) return;
     if (threadIdx.x == WARP) job_prepare(&k);
+    if (threadIdx.x == 2 * WARP) k.asks = ASKS_KEPT;
     __syncthreads();
     if (!last) return;
     float most, best;

@@ -59,7 +59,8 @@ template <class type> __device__ __forceinline__ void fast_answer(work<type> &k,
     *k.ask.tickets = cut_keeps(cut_of(&k.told), x, asked) ? candidate_tickets(k.q, s, x, asked) : 0;
 }
 
-/* Filters with few survivors. False, with nothing decided, if there are too many. */
+/* Filters with few survivors. False, with nothing decided, if there are too many; or if the token is to be proposed, before or behind (q.told)
+ * finding out what is kept, as that is asked for. */
 template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &k, float *row_best, int32_t *token) {
     quick &q = k.q;
     const row_params &p = k.params;
@@ -67,6 +68,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     const bool shown = type::REQUESTED && !r.row_mass && k.to.weights; /* weights are for the report */
     if (threadIdx.x == 0) {
         q.count = q.list_length = q.edits = q.within = 0;
+        if (type::TOLD) q.told = false;
         /* Logits that change under the kernel may leave a ticket without a holder. */
         q.token = RULE_NO_TOKEN;
         q.group = 0;
@@ -76,7 +78,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
     float asked = MINUS_INF;
     if constexpr (type::ASKED) /* on its way beside the records */
         asked = token_read_inline<type>(k.row, max(k.ask.token, 0));
-    const float best = *row_best = fast_fetch(k, true, r.row_mass || shown, &least);
+    const float best = *row_best = fast_fetch(k, type::TOLD || k.to.pieces, r.row_mass || shown, &least);
     if constexpr (type::ASKED)
         if (threadIdx.x == 0) k.ask.logit = asked;
     fast_scale<type::LINEAR> s;
@@ -92,6 +94,7 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         q.all = mass;
         q.least = least;
     }
+    if (row_proposes(k) && !(asks_of(k) & ASKS_KEPT)) return false;
     if constexpr (type::REQUESTED) { /* what the report's point has, if that row has these records */
         const uint64_t of_row = shown ? fast_mass(k, best) : mass;
         if (threadIdx.x == 0) k.shown_mass = k.also || k.apart ? 0 : of_row;
@@ -137,7 +140,8 @@ template <class type> __device__ __forceinline__ bool fast_filtered(work<type> &
         if (threadIdx.x == 0) k.ask.listed = count <= FEW ? (uint8_t)count : 0;
         fast_answer(k, fast_scale_draw(k, best));
     }
-    return true;
+    if (type::TOLD && threadIdx.x == 0) q.told = true;
+    return !type::TOLD || !row_proposes(k);
 }
 
 /* Whether a row is of the usual kind. */

@@ -85,6 +85,17 @@ template <int linear> __device__ __forceinline__ uint64_t fast_tickets(const fas
     return linear || m >= s.best - s.by.drop ? tickets_of(weight, below) : 0;
 }
 
+/* A group with maximum m, of a row that is weighed by usual references. `most`: right is no more. */
+template <int linear>
+__device__ __forceinline__ group_ref group_ref_near(const fast_scale<linear> &s, float m, uint32_t most = UINT32_MAX) {
+    group_ref g;
+    g.ref = ref_usual<linear>(s.by, m);
+    g.below = (uint32_t)s.exponent - (uint32_t)g.ref.exponent;
+    g.left = g.below < TICKET_BITS ? TICKET_BITS - g.below : 0;
+    g.right = g.below > TICKET_BITS ? min(g.below - TICKET_BITS, most) : 0;
+    return g;
+}
+
 /* Which share of a range of `all` tickets, 2^right weights each, the weights from `before` on hold. */
 __device__ __forceinline__ uint64_t tickets_share(uint64_t before, uint32_t weight, uint32_t right, uint64_t all) {
     const uint64_t unit = (1ull << right) - 1;

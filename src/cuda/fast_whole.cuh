@@ -36,20 +36,30 @@ __device__ __forceinline__ void asked_end(work<type> &k, const fast_scale<type::
     if ((int)threadIdx.x == k.ask.token % GROUP) *k.ask.tickets = held;
 }
 
-/* The draw in a stretch whose groups are estimated: a warp weighs one. Leaves q.token. */
-template <class type> __device__ __forceinline__ void stretch_draw(work<type> &k, const fast_scale<type::LINEAR> &s, int first) {
+/* The draw in the stretch that begins with group `first`, of whose tickets `within` says which: a warp weighs one group. Leaves q.token.
+ * `tokens`: those of a group take tickets of their own, which may be fewer than the group's, so that there may be no token; then its maxima are
+ * in q.peak, and the token's logit is left, too. */
+template <bool tokens, class type>
+__device__ __forceinline__ void stretch_draw(work<type> &k, const fast_scale<type::LINEAR> &s, int first, uint64_t within) {
     quick &q = k.q;
     const int warp = (int)warp_own(), g = first + warp;
-    const float m = __ldcg(k.to.peak + min(g, k.groups - 1));
+    const float m = tokens ? q.peak[min(g, k.groups - 1)] : __ldcg(k.to.peak + min(g, k.groups - 1));
     const int64_t id = g * (int64_t)GROUP + threadIdx.x % WARP * LANE_TOKENS;
     float x[LANE_TOKENS];
     uint32_t weight[LANE_TOKENS];
-    uint64_t own = 0;
+    uint64_t own = 0, all = 0;
     run_read<type>(k.row, id, x);
-    const ref f = ref_usual<type::LINEAR>(s.by, m);
+    const group_ref r = group_ref_near(s, m);
 #pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) own += weight[j] = weigh_usual<type::LINEAR>(x[j], f);
-    const uint64_t through = warp_through(own), all = __shfl_sync(ALL_LANES, through, WARP - 1);
+    for (int j = 0; j < LANE_TOKENS; ++j) own += weight[j] = weigh_usual<type::LINEAR>(x[j], r.ref);
+    if (tokens) {
+        all = group_sum(own);
+        own = 0;
+#pragma unroll
+        for (int j = 0; j < LANE_TOKENS; ++j) own += weight[j] = r.right < 32 ? weight[j] >> r.right : 0;
+    }
+    const uint64_t through = warp_through(own);
+    if (!tokens) all = __shfl_sync(ALL_LANES, through, WARP - 1);
     if (threadIdx.x % WARP == 0) q.space[2][warp] = g < k.groups ? fast_tickets(s, m, all) : 0;
     __syncthreads();
     uint64_t before = 0, total = 0;
@@ -58,9 +68,9 @@ template <class type> __device__ __forceinline__ void stretch_draw(work<type> &k
         if (i < warp) before += q.space[2][i];
         total += q.space[2][i];
     }
-    const uint64_t ticket = mul_high(k.bits.high, total);
+    const uint64_t ticket = mul_high(within, total);
     if (ticket >= before && ticket - before < q.space[2][warp]) {
-        uint64_t left = weight_of(ticket - before, (uint32_t)s.exponent - (uint32_t)f.exponent);
+        uint64_t left = tokens ? (ticket - before) >> r.left : weight_of(ticket - before, r.below);
         if (left < through && left >= through - own) {
             left -= through - own;
             int token = 0;
@@ -68,6 +78,9 @@ template <class type> __device__ __forceinline__ void stretch_draw(work<type> &k
             for (int j = 0; j + 1 < LANE_TOKENS; ++j)
                 if (token == j && left >= weight[j]) left -= weight[j], token = j + 1;
             q.token = (int32_t)id + token;
+#pragma unroll
+            for (int j = 0; j < LANE_TOKENS; ++j)
+                if (tokens && token == j) q.logit = x[j];
         }
     }
     __syncthreads();
@@ -181,7 +194,7 @@ template <class type> __device__ __forceinline__ bool fast_whole(work<type> &k, 
         if (!k.ask.draws) return true;
     __syncthreads();
     if (q.group < 0) return !type::ABOUT || !k.to.about;
-    if (type::ABOUT && k.to.about) stretch_draw(k, s, q.group);
+    if (type::ABOUT && k.to.about) stretch_draw<false>(k, s, q.group, k.bits.high);
     else group_draw(k, s);
     *token = q.token;
     return true;

@@ -31,6 +31,15 @@ template <int linear> __device__ __forceinline__ bool weights_hold(scale s, floa
     return !s.flat && fabsf(best * s.c) < 0x1p12f - 64.0f;
 }
 
+/* What is asked of a row (cut.h). */
+template <class type> __device__ __forceinline__ int asks_of(const work<type> &k) {
+    if constexpr (type::TOLD) return k.asks;
+    return ASKS_TOKEN;
+}
+
+/* Whether its token is proposed (propose.cuh), not drawn from what is kept. */
+template <class type> __device__ __forceinline__ bool row_proposes(const work<type> &k) { return k.rules.proposes && asks_of(k) & ASKS_TOKEN; }
+
 /* The flags of a row whose largest logit is `best`. */
 __device__ __forceinline__ uint32_t flags_of(float best, bool nan) {
     return (best == PLUS_INF ? RULE_ROW_INF : best == MINUS_INF ? RULE_ROW_EMPTY : 0) | (nan ? RULE_ROW_NAN : 0);
@@ -143,8 +152,9 @@ struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_aske
         __syncthreads();
     }
 
-    /* The token of group g that holds unit number `unit` of the amounts that thread i has of the i-th token. */
+    /* The token of group g that holds unit number `unit` of the amounts that thread i has of the i-th token; RULE_NO_TOKEN if none does. */
     __device__ __forceinline__ int32_t holder(int g, uint64_t unit, uint64_t own) {
+        if (threadIdx.x == 0) token = RULE_NO_TOKEN;
         const uint64_t before = block_before(own, &block);
         if (unit >= before && unit - before < own) token = g * GROUP + (int)threadIdx.x; /* threads past it own nothing */
         __syncthreads();
@@ -263,24 +273,42 @@ struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_aske
         return read_all(READ_KEPT, w, c, nullptr);
     }
 
-    __device__ __noinline__ int32_t draw_group(const weighing *w, cut c, int whole, const uint64_t *ticket) {
+    /* The group that holds what is drawn: ticket number `ticket` says in which stretch, `within` where in that. `rest` becomes the number
+     * in the group. */
+    __device__ __noinline__ int draw_stretch(uint64_t within, uint64_t ticket) {
         SHARED_THIS;
-        locate(*ticket);
+        locate(ticket);
         const int first = group / STRETCH * STRETCH, end = min(first + STRETCH, groups);
-        uint64_t start = *ticket - rest, held = 0; /* of the stretch */
+        uint64_t start = ticket - rest, held = 0; /* of the stretch */
         for (int i = first; i < end; ++i) {
             held += mass_of(i);
             if (i < group) start -= mass_of(i);
         }
         __syncthreads();
-        locate(start + mul_high(bits.high, held));
-        const int g = group;
+        locate(start + mul_high(within, held));
+        return group;
+    }
+
+    __device__ __noinline__ int32_t draw_group(const weighing *w, cut c, int whole, uint64_t within, const uint64_t *ticket) {
+        SHARED_THIS;
+        const int g = draw_stretch(within, *ticket);
         const int64_t id = g * (int64_t)GROUP + threadIdx.x;
         const float x = threadIdx.x < GROUP ? token_read<type>(row, id) : MINUS_INF;
         const group_ref r = group_ref_any(w, peak_of(g));
         const uint32_t weight = weigh_one(x, r.ref);
         if (whole) return holder(g, weight_of(rest, r.below), weight);
         return holder(g, rest, cut_keeps(c, x, id) ? group_tickets(&r, weight) : 0);
+    }
+
+    __device__ __noinline__ int32_t propose(const weighing *w, uint64_t within, const uint64_t *ticket, float *logit) {
+        SHARED_THIS;
+        const int g = draw_stretch(within, *ticket);
+        const int64_t id = g * (int64_t)GROUP;
+        const group_ref r = group_ref_any(w, peak_of(g));
+        const float x = threadIdx.x < GROUP ? token_read<type>(row, id + threadIdx.x) : MINUS_INF;
+        const int32_t drawn = holder(g, rest, group_tickets(&r, weigh_one(x, r.ref)));
+        *logit = drawn < 0 ? MINUS_INF : token_read<type>(row, drawn);
+        return drawn;
     }
 
     /* ---- thresholds ---- */
@@ -469,13 +497,13 @@ struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_aske
         return high;
     }
 
-    __device__ __noinline__ int32_t draw_list(const listing *l, cut c, const uint64_t *ticket) {
+    __device__ __noinline__ int32_t draw_list(const listing *l, cut c, uint64_t within, const uint64_t *ticket) {
         SHARED_THIS;
         if (l->count > LIST_RANKED) {
             const int32_t before = list_holder(l, c, -1, (int32_t)row.vocab - 1, *ticket) / STRETCH_TOKENS * STRETCH_TOKENS - 1;
             const int32_t last = before + STRETCH_TOKENS;
             const uint64_t start = before < 0 ? 0 : list_tickets_to(l, c, before), held = list_tickets_to(l, c, last) - start;
-            return list_holder(l, c, before, last, start + mul_high(bits.high, held));
+            return list_holder(l, c, before, last, start + mul_high(within, held));
         }
         const uint32_t n = (uint32_t)l->count, own = threadIdx.x;
         __syncthreads();
@@ -495,7 +523,7 @@ struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_aske
             if (*ticket >= before && *ticket - before < list_t[own]) group = h;
         }
         __syncthreads();
-        const uint64_t unit = start + mul_high(bits.high, held);
+        const uint64_t unit = start + mul_high(within, held);
         if (mine && h == group && unit >= before && unit - before < list_t[own]) token = id;
         __syncthreads();
         return token;

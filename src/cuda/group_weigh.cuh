@@ -108,12 +108,16 @@ __device__ __forceinline__ uint64_t group_sum(uint64_t of_lane) { return split_j
 /* The ratio of two rows' masses, both estimated, with what is rounded when it is compared. */
 #define ESTIMATE_RATIO_ERROR (2 * (ESTIMATE_ERROR.own + ESTIMATE_ERROR.all) + 0x1p-40)
 
-template <class type> __device__ __forceinline__ split_sum raw_estimate(const lane_raw<type> &raw, scale s, float m) {
+/* The powers of a lane's tokens; their sum over the warp. */
+__device__ __forceinline__ void powers_about(const float x[LANE_TOKENS], scale s, float m, float power[LANE_TOKENS]) {
     const float e = one_fma(m, s.c, MAGIC) - MAGIC;
+#pragma unroll
+    for (int j = 0; j < LANE_TOKENS; ++j) power[j] = power_about(one_fma(x[j], s.c, -e));
+}
+template <class type> __device__ __forceinline__ split_sum raw_estimate(const lane_raw<type> &raw, scale s, float m) {
     float x[LANE_TOKENS];
     raw_values(raw, x);
-#pragma unroll
-    for (int j = 0; j < LANE_TOKENS; ++j) x[j] = power_about(one_fma(x[j], s.c, -e));
+    powers_about(x, s, m, x);
     const float sum = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
     const uint32_t own = __float2uint_rn(sum * 0x1p28f); /* of 8 sqrt(2) at most */
     const split_sum all = {warp_add(own & 0xffffu), warp_add(own >> 16)};

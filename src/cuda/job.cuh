@@ -101,12 +101,16 @@ template <class type> __device__ __forceinline__ device_row row_make(const sampl
 template <class type> __device__ __forceinline__ records records_make(const row_params &p) {
     const rules r = rules_make(&p);
     const bool filters = r.top_k || r.top_p || r.min_p_first || r.min_p_last || r.shape || r.typical || r.late;
+    /* Most rows that propose (r.proposes knows all; here it would put registers onto the stack, as comparing floats does): where nobody asks what
+     * stays, groups are looked at as a whole. */
+    static_assert(PROPOSE_FROM == 0.5f, "the exponent says that top_p is from there to 1");
+    const bool half = bits_of(p.top_p) >> 23 == 126, alone = p.top_k <= 0 && !(p.min_p > 0.0f) && !(p.flags & RULE_FILTERS_FIRST);
     records to = {};
     to.greedy = r.greedy;
     to.weights = !r.greedy && (!filters || r.row_mass);
     if (to.weights) to.by = scale_make(filters ? r.filter_temperature : p.temperature);
     to.weights = to.weights && (type::LINEAR || !to.by.flat);
-    to.pieces = filters || !to.weights;
+    to.pieces = (filters && (type::TOLD || !(alone && half))) || !to.weights;
     return to;
 }
 
@@ -223,7 +227,7 @@ template <class type> __device__ __forceinline__ void job_read(const sample_args
 /* The rows that fast.cuh and wide.cuh do not finish: any row with any parameters. */
 template <class type> static __device__ __noinline__ int32_t row_finish(work<type> *k) {
     __builtin_assume(__isShared(k));
-    const answer told = row_answer(static_cast<kernel_work<type> *>(k), &k->params, k->row_best);
+    const answer told = row_answer(static_cast<kernel_work<type> *>(k), &k->params, k->row_best, asks_of(*k));
     if constexpr (type::TOLD)
         if (threadIdx.x == 0) k->told = told;
     return told.token;

@@ -126,7 +126,10 @@ template <class type> __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS_PE
         if (threadIdx.x == 2 * WARP) {
             k.state = MASS_NONE;
             k.followed = draw_follows<type>(a, part_make(a).row + 1);
+            k.asks = k.followed ? ASKS_TOKEN | ASKS_KEPT : ASKS_TOKEN;
         }
+    if constexpr (type::REQUESTED)
+        if (threadIdx.x == 2 * WARP) k.asks = ASKS_TOKEN | ASKS_KEPT;
     __syncthreads();
     team_ready<type>(k);
     if (!last) {

@@ -4,7 +4,7 @@
  *   greedy          nothing; the block keeps its best token
  *   no filter       the group's maximum and the sum of its weights, or an estimate of that
  *   top-k, min-p    the maxima of its four pieces
- *   top-p           both
+ *   top-p           both; if its token is proposed, and nobody asks what it keeps, what rows without a filter leave
  *   (a temperature that makes all tokens equal: maxima only, whoever finishes the row weighs it)
  *
  * Loads are asked for before the parameters are known: every route reads the same bytes. */
@@ -110,6 +110,7 @@ struct row_ask {
 /* And of a type that is TOLD. */
 template <int wanted> struct row_told {};
 template <> struct row_told<1> {
+    int asks;      /* as in cut.h */
     answer told;   /* what was drawn */
     row_home home; /* of a row of raffle_verify */
 };

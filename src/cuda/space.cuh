@@ -76,6 +76,8 @@ struct alignas(16) quick { /* read 16 bytes at a time */
     int32_t group, token;
     int32_t tie_last; /* fast_few: the last id of equals that stay */
     float bound; /* of the candidates: every token that reaches it is one */
+    float logit; /* propose.cuh: that of `token` */
+    bool told;   /* what a row that proposes keeps is known, and told */
 };
 
 /* What edit.cuh keeps in shared memory of the tokens that a row's request edits, in the part that the block reads; a part has at

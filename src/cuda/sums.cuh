@@ -1,5 +1,5 @@
-/* sums.cuh - rows that look flat, and top-p: sums by value, left by the blocks that read the row, so that whoever finishes it need
- * not read it all again by itself.
+/* sums.cuh - rows that look flat, and a top-p for which nothing is proposed (propose.cuh): sums by value, left by the blocks that read the row, so
+ * that whoever finishes it need not read it all again by itself.
  *
  * A block that has read its part of such a row knows whether its groups are flat: their weights add up to many times the largest.
  * Then it looks at its part once more, one section of up to 64 groups behind the other, and leaves of each the tickets of all tokens

@@ -240,10 +240,10 @@ __device__ __forceinline__ bool stretch_find(int stretch, uint64_t own, uint64_t
 }
 
 /* The bits of proposal `number`; number 0 of a `plain` item is the row's own token. By one warp. */
-struct proposal_bits {
+struct tried_bits {
     uint64_t pick, within, keep;
 };
-__device__ __forceinline__ proposal_bits bits_find(const left_job &k, uint32_t number) {
+__device__ __forceinline__ tried_bits bits_find(const left_job &k, uint32_t number) {
     const bool plain = k.item.plain;
     const uint32_t lane = threadIdx.x % WARP, step = plain ? 0 : 2 * number + (lane & 1); /* even lanes: of the draw */
     philox_pair bits = philox_step(k.w.seed, k.w.position + (plain ? (uint64_t)k.item.depth : 0), plain ? STREAM_TARGET : STREAM_PROPOSE, step);
@@ -256,7 +256,7 @@ template <class type, class draft> static __device__ __noinline__ uint32_t propo
     __builtin_assume(__isShared(job));
     const left_job &k = *job;
     const int lane = threadIdx.x % WARP, stretches = (k.groups + STRETCH - 1) / STRETCH;
-    const proposal_bits bits = bits_find(k, number);
+    const tried_bits bits = bits_find(k, number);
     const uint64_t total = k.up_to[stretches - 1], ticket = mul_high(bits.pick, total);
     uint32_t holds = 0;
     int stretch = 0;

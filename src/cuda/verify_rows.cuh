@@ -268,6 +268,7 @@ __device__ __forceinline__ closing part_judge(const verify_args &a, work<type> &
         /* Not in job_read, where nothing more fits into registers. */
         if (a.draw_bits && row < a.rows) k.params.bits = a.draw_bits + 2 * row;
         job_prepare(&k);
+        k.asks = row < a.rows ? ASKS_TOKEN | ASKS_KEPT : ASKS_KEPT; /* nobody asks for a token of a draft's row */
     }
     __syncthreads();
     if (!last) return CLOSES_NOT;

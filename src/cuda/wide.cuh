@@ -16,6 +16,7 @@
 #ifndef RAFFLE_CUDA_WIDE_CUH
 #define RAFFLE_CUDA_WIDE_CUH
 
+#include "propose.cuh"
 #include "wide_pick.cuh"
 
 /* The draw: q.mass holds what groups [from, to) keep, tokens >= threshold, and one of their stretches, which are whole, has the ticket.
@@ -264,20 +265,6 @@ template <class type> __device__ __forceinline__ bool wide_cut(work<type> &k, co
     return low > -FLT_MAX; /* else the mass is the row's, which is not the sum of its tokens' tickets */
 }
 
-/* Weighs a row that was estimated. By all threads. */
-template <class type> __device__ __forceinline__ void row_weigh(const device_row &row, const records &to, int groups) {
-    row_visit<type>(row, 0, groups, [&](int g, float x[LANE_TOKENS]) {
-        float most = MINUS_INF;
-#pragma unroll
-        for (int j = 0; j < LANE_TOKENS; ++j) {
-            x[j] = v_max(x[j], MINUS_INF);
-            most = v_max(x[j], most);
-        }
-        record_make<false, true>(to, g, x, most);
-    });
-    __syncthreads();
-}
-
 /* A row that fast_filtered has given up: its maxima are in shared memory, and its mass if top-p is a share of it. Leaves q.token; false
  * if this cannot finish it either. */
 template <class type> static __device__ __noinline__ bool wide_finish(work<type> *shared_k, float best) {
@@ -286,9 +273,12 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     const rules &r = k.rules;
     fast_scale<type::LINEAR> s, filter;
     if (!fast_scale_make(k.by, best, &s) || !fast_scale_make(k.filter_by, best, &filter)) return false;
+    if (row_proposes(k) && (!(asks_of(k) & ASKS_KEPT) || k.q.told)) {
+        row_proposed(&k, best, true);
+        return true;
+    }
     if (type::ABOUT && k.to.about) { /* not filtered, but not settled, either */
-        row_weigh<type>(k.row, k.to, k.groups);
-        if (threadIdx.x == 0) k.to.about = false;
+        row_weigh_again(&k);
         return false;
     }
     wide_choice c = {0.0f, 0, k.groups, 0};
@@ -306,7 +296,8 @@ template <class type> static __device__ __noinline__ bool wide_finish(work<type>
     if constexpr (type::INDEXED)
         if (threadIdx.x == 0) k.state = MASS_QUICK;
     __syncthreads();
-    wide_draw(k, s, c.threshold, c.from, c.to, c.ticket);
+    if (type::TOLD && row_proposes(k)) row_proposed(&k, best, false);
+    else wide_draw(k, s, c.threshold, c.from, c.to, c.ticket);
     return true;
 }
 

@@ -6,17 +6,6 @@
 #include "sums.cuh"
 #include "team.cuh"
 
-/* A group with maximum m, of a row that is weighed by usual references. `most`: right is no more. */
-template <int linear>
-__device__ __forceinline__ group_ref group_ref_near(const fast_scale<linear> &s, float m, uint32_t most = UINT32_MAX) {
-    group_ref g;
-    g.ref = ref_usual<linear>(s.by, m);
-    g.below = (uint32_t)s.exponent - (uint32_t)g.ref.exponent;
-    g.left = g.below < TICKET_BITS ? TICKET_BITS - g.below : 0;
-    g.right = g.below > TICKET_BITS ? min(g.below - TICKET_BITS, most) : 0;
-    return g;
-}
-
 /* The same for loops that shift by `right` without a question: no token has a ticket if the group is `empty`. */
 template <int linear> struct wide_group : group_ref {
     bool empty;

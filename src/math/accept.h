@@ -48,7 +48,6 @@ RAFFLE_FN wide odds_sum(odds o, uint64_t t, uint64_t s) {
 }
 
 /* A token is proposed so often in place of a rejected draft; then it is drawn from what is left over. */
-enum { PROPOSALS = 128 };
 
 /* Whether a token that was drawn from the target's row is kept: with the probability 1 - q / p, where positive, so that what is kept has
  * the law of what is left over. bits / 2^64 < (t * mass_q - s * mass_p) / (t * mass_q). */

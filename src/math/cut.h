@@ -16,8 +16,11 @@
  *     float list_threshold(l, q)     smallest value whose amount above is below the quest's target
  *     uint64_t list_tickets(l, c)    tickets of the listed tokens that a cut keeps
  *     uint64_t list_larger(l, x)     listed tokens above x
- *     int32_t draw_list(l, c, &n)    the token drawn by ticket n of the listed ones that a cut keeps; n becomes the ticket it holds (not on CUDA)
- *     int32_t draw_group(w, c, whole, &n)  the same by the tickets that weigh (whole) or weigh_kept left
+ *     int32_t draw_list(l, c, bits, &n)  the token drawn by ticket n of the listed ones that a cut keeps, in whose stretch by `bits`; n becomes
+ *                                    the ticket it holds (not on CUDA)
+ *     int32_t draw_group(w, c, whole, bits, &n)  the same by the tickets that weigh (whole) or weigh_kept left
+ *     int32_t propose(w, bits, &n, &x)  the same by those of weigh, but in its group by those of tokens; x becomes its logit, n its how manieth ticket
+ *                                    was drawn (not on CUDA). RULE_NO_TOKEN if no token has that ticket
  * and for the filters of more.h, which few rows have:
  *     float least(low)               smallest logit that is not below `low`; +inf if there is none
  *     float most(high)               largest logit that is not above `high`; -inf if there is none
@@ -46,33 +49,6 @@
 #include "logarithm.h"
 #include "order.h"
 #include "share.h"
-
-/* ---- which stages a row has ---------------------------------------------------------------------- */
-
-#if CUT_MORE
-RAFFLE_FN int typical_on(const row_params *p) { return p->more.typical_p > 0.0f && p->more.typical_p < 1.0f; }
-#endif
-
-RAFFLE_FN rules rules_make(const row_params *p) {
-    rules r;
-    const int linear = p->temperature == LINEAR_TEMPERATURE;
-    r.greedy = (p->temperature < GREEDY_BELOW && !linear) || p->top_k == 1 || p->top_p <= 0.0f;
-    r.top_k = p->top_k > 1 && p->top_k < p->vocab;
-    r.top_p = p->top_p < 1.0f;
-    r.min_p_last = p->min_p > 0.0f && (p->flags & RULE_MIN_P_LAST);
-    r.min_p_first = p->min_p > 0.0f && !r.min_p_last;
-    r.shape = r.typical = r.late = 0;
-#if CUT_MORE
-    const int last = (p->flags & RULE_SHAPE_LAST) != 0, likely = p->more.epsilon > 0.0f || p->more.eta > 0.0f;
-    r.shape = p->more.top_n_sigma > 0.0f || (likely && !last);
-    r.typical = typical_on(p) && !last;
-    if (last && (likely || typical_on(p))) r.late |= LATE_SHAPE;
-    if (p->more.xtc_probability > 0.0f && p->more.xtc_threshold <= 0.5f) r.late |= LATE_XTC;
-#endif
-    r.row_mass = r.top_p && ((p->flags & RULE_TOP_P_JOINT) || !(r.top_k || r.min_p_first || r.shape || r.typical));
-    r.filter_temperature = p->flags & RULE_FILTERS_FIRST && !linear ? 1.0f : p->temperature;
-    return r;
-}
 
 /* What min-p keeps: exp((x - best) / T) >= min_p, that is x >= best + reach. */
 RAFFLE_FN double min_p_reach(const row_params *p, const rules *r) {
@@ -164,13 +140,16 @@ CUT_FN float row_threshold(work *k, const row_params *p, const weighing *w, ques
             high = l->most;
             if (tries++ < 4) {
                 refine_threshold(k, l, q, &guess_low, &guess_high);
+                if (!(guess_low > low) && !(guess_high < high)) guess_low = just_below(high); /* a few values of many tokens: the largest alone */
                 continue;
             }
         }
         if (guessed) { /* it was wrong */
             guessed = 0;
             guess_threshold(k, p, w, q, mass, &guess_low, &guess_high);
-            continue;
+            if (guess_low < low) guess_low = low;
+            if (guess_high > high && high < w->best) guess_high = high;
+            if (guess_low < guess_high) continue;
         }
         uint32_t a = order_of(low), b = order_of(high);
         if (b - a <= 1) return high;
@@ -250,7 +229,28 @@ CUT_FN cut row_cut(work *k, const row_params *p, const rules *r, const weighing 
 
 /* ---- the whole way of a row whose largest logit is known -------------------------------------------- */
 
-CUT_FN answer row_answer(work *k, const row_params *p, float best) {
+/* The token of top-p alone, without its threshold: drawn from the whole row until one is met that stays, the tickets above it being fewer
+ * than top-p's share. That is at least every other one: so this costs little more than a draw without filters, however many tokens stay. Leaves
+ * the token, which of its own tickets was drawn, and the tickets of the row. */
+CUT_FN void row_propose(work *k, const row_params *p, const weighing *w, answer *a) {
+    float most_cut = MINUS_INF;
+    for (uint32_t j = 0; j < PROPOSALS; ++j) {
+        const philox_pair bits = proposal_bits(p, j);
+        float x = MINUS_INF;
+        a->draw_tickets = CALL(k, weigh, w);
+        a->drawn = mul_high(bits.low, a->draw_tickets);
+        a->token = CALL(k, propose, w, bits.high, &a->drawn, &x);
+        if (!(x > most_cut)) continue; /* no token, too */
+        if (CALL(k, weigh_kept, w, cut_from(just_above(x))) < share_of(p->top_p, a->draw_tickets)) return;
+        most_cut = x;
+    }
+    a->token = RULE_NO_TOKEN;
+}
+
+/* What is asked of a row: its token, what is kept, or both. A row that does not propose is always asked for both. */
+enum { ASKS_TOKEN = 1, ASKS_KEPT = 2 };
+
+CUT_FN answer row_answer(work *k, const row_params *p, float best, int asks) {
     answer a = {RULE_NO_TOKEN, 0, 0, -FLT_MAX, INT32_MAX, 0, 0, 0, 0.0f, 0};
     rules r = rules_make(p);
     if (best == PLUS_INF) a.row_flags |= RULE_ROW_INF;
@@ -267,16 +267,23 @@ CUT_FN answer row_answer(work *k, const row_params *p, float best) {
     weighing draw = weighing_make(p->temperature, best), filter = draw;
     if (r.filter_temperature != p->temperature) filter = weighing_make(r.filter_temperature, best);
     listing l = {0.0f, 0.0f, 0.0f, 0.0f, 0, 0, 0, 0, 0, 0};
+    if (r.proposes) {
+        if (asks & ASKS_TOKEN) row_propose(k, p, &draw, &a);
+        if (!(asks & ASKS_KEPT)) return a;
+    }
     cut c = row_cut(k, p, &r, &filter, &l);
-    int whole = cut_keeps_all(c);
+    int whole = cut_keeps_all(c) && !r.proposes;
 #if CUT_MORE
     if (c.capped) draw = weighing_make(p->temperature, CALL(k, cap, c.high));
 #endif
     int same = !c.capped && filter.scale.c == draw.scale.c && filter.scale.c_low == draw.scale.c_low;
     int listed = !whole && same && listing_covers(&l, c);
     a.draw_tickets = listed ? CALL(k, list_tickets, &l, c) : whole ? CALL(k, weigh, &draw) : CALL(k, weigh_kept, &draw, c);
-    a.drawn = ticket_drawn(p, a.draw_tickets);
-    a.token = listed ? CALL(k, draw_list, &l, c, &a.drawn) : CALL(k, draw_group, &draw, c, whole, &a.drawn);
+    if (!r.proposes) {
+        const philox_pair bits = draw_bits(p);
+        a.drawn = mul_high(bits.low, a.draw_tickets);
+        a.token = listed ? CALL(k, draw_list, &l, c, bits.high, &a.drawn) : CALL(k, draw_group, &draw, c, whole, bits.high, &a.drawn);
+    }
     a.threshold = c.low;
     a.tie_last = c.tie_last;
     a.capped = c.capped;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "row_types.h"
+#include "rules.h"
 #include "weigh.h"
 
 /* Tokens looked at to guess a threshold, and how far off the guess may be: about three times what chance makes of it. */
@@ -16,17 +16,6 @@ enum { GUESS_TOKENS = 3072 };
 #define GUESS_SLACK 0.09
 #endif
 enum { TOP_P_FIRST = 64 };    /* top-p tries the tokens of this many groups first */
-
-/* Filters behind all others: typical-p, epsilon and eta under RULE_SHAPE_LAST; XTC. */
-enum { LATE_SHAPE = 1, LATE_XTC = 2 };
-
-/* Which stages a row has. */
-typedef struct rules {
-    int greedy, top_k, top_p, min_p_first, min_p_last;
-    int shape, typical, late; /* shape: top-n-sigma, epsilon, eta; late: LATE_SHAPE | LATE_XTC */
-    int row_mass; /* top-p's share is one of the whole row */
-    float filter_temperature;
-} rules;
 
 /* How a row is weighed: at its temperature for the draw, perhaps at 1 for the filters. */
 typedef struct weighing {

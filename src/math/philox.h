@@ -5,8 +5,8 @@
 
 #include "scalar.h"
 
-/* What a draw is for. Different purposes at one position never share bits. */
-enum { STREAM_TARGET = 0, STREAM_DRAFT = 1, STREAM_ACCEPT = 2, STREAM_RECOVER = 3, STREAM_PROPOSE = 4, STREAM_XTC = 16 };
+/* What a draw is for. Different purposes at one position never share bits. STREAM_ANOTHER + 256 j: the j-th draw more of one token. */
+enum { STREAM_TARGET = 0, STREAM_DRAFT = 1, STREAM_ACCEPT = 2, STREAM_RECOVER = 3, STREAM_PROPOSE = 4, STREAM_ANOTHER = 5, STREAM_XTC = 16 };
 
 typedef struct philox_block { uint32_t word[4]; } philox_block;
 

@@ -56,7 +56,7 @@ typedef struct answer {
     int32_t greedy;
     float threshold; /* kept: logits above, and those equal with id <= tie_last */
     int32_t tie_last;
-    uint64_t draw_tickets, drawn; /* drawn: the winning ticket. 0 where the route did not need them */
+    uint64_t draw_tickets, drawn; /* drawn: the winning ticket; of a row that proposes, which of its token's. 0 where the route did not need them */
     int32_t capped; /* 1: kept are only logits up to high */
     float high;
     int32_t whole; /* 1: the draw was among all tokens that are not -inf */

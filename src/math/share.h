@@ -33,9 +33,12 @@ RAFFLE_FN philox_pair draw_bits(const row_params *p) {
     return philox_step(p->seed, p->position, p->draft_step ? STREAM_DRAFT : STREAM_TARGET, p->draft_step);
 }
 
-/* The number of a ticket, 0 .. mass-1: uniform but for at most 2^-64 per ticket. Its stretch is drawn, and in that ticket_within says who
- * wins: so a row's mass need not be known better than that takes. */
-RAFFLE_FN uint64_t ticket_drawn(const row_params *p, uint64_t mass) { return mul_high(draw_bits(p).low, mass); }
-RAFFLE_FN uint64_t ticket_within(const row_params *p, uint64_t mass) { return mul_high(draw_bits(p).high, mass); }
+/* Tries of what is drawn until something is kept. Where one is kept with a chance of 1/2 or more, all of them fail once in 2^128 rows. */
+enum { PROPOSALS = 128 };
+
+/* The same for proposal j of a row that proposes (rules.h); the first are the bits of any other draw. */
+RAFFLE_FN philox_pair proposal_bits(const row_params *p, uint32_t j) {
+    return j ? philox_step(p->seed, p->position, STREAM_ANOTHER + 256 * j, p->draft_step) : draw_bits(p);
+}
 
 #endif

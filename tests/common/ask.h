@@ -22,6 +22,7 @@ static inline raffle_params ask_params(const oracle_case *c) {
     p.top_k = &c->top_k;
     p.seed = &c->seed;
     p.position = &c->position;
+    p.draft_step = c->draft_step;
     p.allow = c->allow;
     return p;
 }

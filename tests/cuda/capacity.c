@@ -87,7 +87,9 @@ static const capacity_params every_params[] = {
     {1.0f, 0, 2, 1.0f, 0.0f, RAFFLE_TOP_K_EXACT},
     {1.0f, 0, 200, 1.0f, 0.0f, RAFFLE_TOP_K_EXACT}, /* more than a group bound can tell when they are packed */
     {1.0f, 0, 600, 0.5f, 0.0f, 0},
-    {1.0f, 0, 0, 0.5f, 0.0f, 0},
+    {1.0f, 0, 0, 0.5f, 0.0f, 0}, /* proposed, from here on */
+    {1.0f, 0, 0, 0.4999f, 0.0f, 0},
+    {5.0f, 0, 0, 0.4f, 0.0f, 0},
     {1.0f, 0, 0, 0.9999f, 0.0f, 0},
     {1.0f, 0, 0, 0x1.fffffep-1f, 0.0f, 0},
     {5.0f, 0, 0, 0.9f, 0.0f, 0},

@@ -80,37 +80,6 @@ TEST(nuclei_of_all_sizes) {
 
 /* ---- by index ---- */
 
-typedef struct indexed {
-    match *m;
-    const int32_t *index;
-    int64_t data_rows, results;
-} indexed;
-
-static void cpu_part(void *given, int member, int members) {
-    indexed *x = (indexed *)given;
-    match *m = x->m;
-    raffle_launch launch = raffle_launch_init();
-    launch.workspace = m->cpu_space[member];
-    launch.workspace_bytes = raffle_plan_workspace(m->cpu);
-    launch.part = member;
-    launch.parts = members;
-    raffle_params params = match_params(m, m->control, m->allow);
-    raffle_logits logits = raffle_logits_init();
-    logits.data = m->host + m->first * element_bytes(m->dtype);
-    logits.rows = x->results;
-    logits.row_stride = m->stride;
-    logits.row_index = x->index;
-    logits.data_rows = x->data_rows;
-    raffle_result result = raffle_result_init();
-    result.token = m->wanted->token;
-    result.row_flags = m->wanted->row_flags;
-    raffle_error error = raffle_error_init();
-    if (raffle_sample(m->cpu, &logits, &params, &result, &launch, &error)) {
-        printf("the CPU says: %s\n", error.text);
-        abort();
-    }
-}
-
 /* `of`: a new row comes after about so many results. */
 static void by_index(int probs, int dtype, int64_t vocab, int64_t of) {
     enum { DATA = 12, RESULTS = 600 };
@@ -139,35 +108,11 @@ static void by_index(int probs, int dtype, int64_t vocab, int64_t of) {
             c->min_p[i] = c->min_p[i - 1];
         }
         CUDA(cudaMemcpy(device_index, index, sizeof index, cudaMemcpyHostToDevice));
-        match_send_controls(m);
-        raffle_params params = match_params(m, m->device_control, m->device_allow);
-        raffle_logits logits = raffle_logits_init();
-        logits.data = m->device + m->first * element_bytes(m->dtype);
-        logits.rows = results;
-        logits.row_stride = m->stride;
-        logits.row_index = device_index;
-        logits.data_rows = DATA;
-        raffle_result result = raffle_result_init();
-        result.token = m->device_answers->token;
-        result.row_flags = m->device_answers->row_flags;
-        result.advance = m->device_answers->advanced;
-        raffle_launch launch = raffle_launch_init();
-        launch.workspace = m->space;
-        launch.workspace_bytes = m->space_bytes;
-        launch.stream = m->stream;
-        MUST(raffle_sample(m->gpu, &logits, &params, &result, &launch, &must_error));
-        match_fetch(m);
-        indexed x = {m, index, DATA, results};
-        crew_run(cpu_part, &x);
-        for (int i = 0; i < results; ++i) {
-            CHECK_EQ(m->got->advanced[i] - POISON * 0x0101010101010101u, (uint64_t)1);
-            CHECK(m->got->token[i] == m->wanted->token[i] && m->got->row_flags[i] == m->wanted->row_flags[i],
-                  "result %d of row %d (%s, T %a k %d p %a min_p %a flags %u): GPU %d flags %u, CPU %d flags %u", i, index[i],
-                  m->kind[index[i]], (double)m->control->temperature[i], m->control->top_k[i], (double)m->control->top_p[i],
-                  (double)m->control->min_p[i], m->flags, m->got->token[i], m->got->row_flags[i], m->wanted->token[i],
-                  m->wanted->row_flags[i]);
-        }
-        rows_checked += results;
+        m->index = index;
+        m->device_index = device_index;
+        m->data_rows = DATA;
+        compare(m, "by index");
+        m->index = m->device_index = NULL;
         m->rows = DATA; /* what match_layout made */
     }
     match_check_space(m, "by index");

@@ -42,6 +42,8 @@ typedef struct match {
     int64_t rows, stride, first; /* elements; row 0 is at element `first` */
     const char *kind[ROWS_MAX];
     uint64_t row_seed[ROWS_MAX];
+    const int32_t *index, *device_index; /* row_index, or NULL: then `rows` are results, and there are so many rows: */
+    int64_t data_rows;
     /* parameters */
     uint32_t flags;
     unsigned has;
@@ -285,6 +287,8 @@ static inline void match_cpu_part(void *given, int member, int members) {
     logits.data = m->host + m->first * element_bytes(m->dtype);
     logits.rows = m->rows;
     logits.row_stride = m->stride;
+    logits.row_index = m->index;
+    logits.data_rows = m->data_rows;
     raffle_result result = raffle_result_init();
     result.token = m->wanted->token;
     result.row_flags = m->wanted->row_flags;
@@ -318,6 +322,8 @@ static inline raffle_status match_call(const match *m, int64_t from, int64_t row
     logits.data = m->device + (m->first + from * m->stride) * element_bytes(m->dtype);
     logits.rows = rows;
     logits.row_stride = m->stride;
+    logits.row_index = m->device_index;
+    logits.data_rows = m->data_rows;
     uint16_t rows_of[ROWS_MAX + ROWS_GUARD];
     raffle_result result = raffle_result_init();
     result.token = m->device_answers->token;
@@ -355,11 +361,14 @@ static inline void match_run_gpu(match *m) {
 
 static inline int match_hopeless(void) { return test_state.failures > STOP_AFTER; }
 
+static inline int64_t match_source(const match *m, int64_t row) { return m->index ? m->index[row] : row; }
+
 static inline oracle_case match_case(const match *m, int64_t row) {
     const controls *c = m->control;
     int64_t s = m->has & HAS_SLOT ? c->slot[row] : row;
-    oracle_case made = {.row = match_row(m, row),
+    oracle_case made = {.row = match_row(m, match_source(m, row)),
                         .dtype = m->dtype,
+                        .input = m->input,
                         .vocab = m->vocab,
                         .allow = m->has & HAS_ALLOW ? m->allow + row * m->allow_stride : NULL,
                         .temperature = m->has & HAS_TEMPERATURE ? c->temperature[s] : 1.0f,
@@ -374,10 +383,11 @@ static inline oracle_case match_case(const match *m, int64_t row) {
 
 static inline void match_print(const match *m, int64_t row) {
     oracle_case c = match_case(m, row);
-    oracle_answer a = oracle_sample(&c, NULL, NULL); /* as if they were logits, of probabilities */
+    oracle_answer a = oracle_sample(&c, NULL, NULL);
+    const int64_t from = match_source(m, row);
     printf("    row %lld of %lld: %s %llu vocab %lld %s T %a k %d p %a min_p %a flags %u allow %d seed %llu "
            "position %llu stride %lld first %lld; the oracle: token %d flags %u kept %lld threshold %a\n",
-           (long long)row, (long long)m->rows, m->kind[row] ? m->kind[row] : "-", (unsigned long long)m->row_seed[row],
+           (long long)row, (long long)m->rows, m->kind[from] ? m->kind[from] : "-", (unsigned long long)m->row_seed[from],
            (long long)m->vocab, dtype_names[m->dtype], (double)c.temperature, c.top_k, (double)c.top_p, (double)c.min_p,
            c.flags, c.allow != NULL, (unsigned long long)c.seed, (unsigned long long)c.position, (long long)m->stride,
            (long long)m->first, a.token, a.row_flags, (long long)a.kept_count, (double)a.threshold);

@@ -30,7 +30,7 @@ static void compare(match *m, const char *how) {
 
 /* Parameters of every kind, of which more than usual leave many tokens. */
 static void params_pick(match *m, test_random *r) {
-    static const float shares[] = {0.5f, 0.9f, 0.95f, 0.999f}, temperatures[] = {0.8f, 1.0f, 1.5f, 3.0f};
+    static const float shares[] = {0.45f, 0.9f, 0.3f, 0.999f}, temperatures[] = {0.8f, 1.0f, 1.5f, 3.0f};
     const int32_t most[] = {0, 600, 5000, (int32_t)(m->vocab / 2)};
     m->flags = pick_flags(r);
     m->slots = m->rows;

@@ -200,7 +200,7 @@ cut oracle_cut_xtc(const oracle_case *g, const entry *list, int64_t count, float
     float threshold = e->xtc_threshold == 0 ? 0.1f : e->xtc_threshold;
     if (!(e->xtc_probability > 0) || threshold > 0.5f) return before;
     uint64_t bits[2];
-    oracle_random(g->seed, g->position, 16, 0, bits);
+    oracle_random(g->seed, g->position, 16, g->draft_step, bits);
     if (!((double)(bits[0] >> 32) < ldexp((double)e->xtc_probability, 32))) return before;
     uint64_t mass = 0;
     for (int64_t i = 0; i < count; ++i)

@@ -9,7 +9,7 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-enum { GROUP = 256 };
+enum { GROUP = 256, STRETCH = 8 * GROUP };
 static const float MAGIC = 12582912.0f;
 
 /* ---- the constants that src/math/weigh.h owns; after a refit change them here and run make_vectors ---------- */
@@ -339,40 +339,111 @@ void oracle_random(uint64_t seed, uint64_t position, uint32_t stream, uint32_t s
     bits[1] = (uint64_t)c[3] << 32 | c[2];
 }
 
+/* U and V of the row's draw, or of its proposal j. */
+static void draw_bits(const oracle_case *g, uint32_t j, uint64_t bits[2]) {
+    if (g->bits) memcpy(bits, g->bits, 2 * sizeof *bits);
+    else oracle_random(g->seed, g->position, j ? 5 + 256 * j : g->draft_step > 0, g->draft_step, bits);
+}
+
 /* Walks consecutive ranges of the given sizes; returns the index whose range holds `number`, which then
- * becomes the distance from that range's start. */
+ * becomes the distance from that range's start. `end` if it lies behind all. */
+static int64_t range_of(const uint64_t *sizes, int64_t first, int64_t end, uint64_t *number) {
+    int64_t i = first;
+    for (; i < end && *number >= sizes[i]; ++i) *number -= sizes[i];
+    return i;
+}
+
+/* The same where the page promises that there is always a holder. */
 static int64_t holder(const uint64_t *sizes, int64_t first, int64_t end, uint64_t *number) {
-    for (int64_t i = first; i < end; ++i) {
-        if (*number < sizes[i]) return i;
-        *number -= sizes[i];
-    }
-    abort(); /* the page promises that there is always a holder */
+    int64_t at = range_of(sizes, first, end, number);
+    if (at == end) abort();
+    return at;
 }
 
 static uint64_t share(uint64_t bits, uint64_t mass) { return (uint64_t)((wide)bits * mass >> 64); }
+static int64_t parts(int64_t vocab, int64_t each) { return (vocab + each - 1) / each; }
+static int64_t end_of(int64_t first, int64_t each, int64_t vocab) { return first + each < vocab ? first + each : vocab; }
 
-/* The stretch by *r, the token in it by V. *r then becomes the ticket that V draws, counted from the row's first. */
-static int32_t draw_token(const weighed *w, const uint8_t *kept, int whole, int64_t vocab, uint64_t V, uint64_t *r) {
-    enum { STRETCH = 8 * GROUP };
-    int64_t groups = (vocab + GROUP - 1) / GROUP, stretches = (vocab + STRETCH - 1) / STRETCH;
-    uint64_t *token = calloc((size_t)vocab, sizeof *token), *stretch = calloc((size_t)stretches, sizeof *stretch), number = *r;
+/* The stretch that U draws, and which of its tickets V does: *inside. *before: the tickets of the stretches before it. */
+static int64_t draw_stretch(const uint64_t *stretch, int64_t count, const uint64_t bits[2], uint64_t *before, uint64_t *inside) {
+    uint64_t mass = 0;
+    for (int64_t s = 0; s < count; ++s) mass += stretch[s];
+    uint64_t r = share(bits[0], mass), number = r;
+    int64_t drawn = holder(stretch, 0, count, &number);
+    *before = r - number;
+    *inside = share(bits[1], stretch[drawn]);
+    return drawn;
+}
+
+/* From the whole row: the group, and which of its tickets. *drawn: which of the row's. */
+static int64_t draw_group(const weighed *w, int64_t vocab, const uint64_t bits[2], uint64_t *drawn, uint64_t *inside) {
+    int64_t groups = parts(vocab, GROUP), stretches = parts(vocab, STRETCH);
+    uint64_t *stretch = calloc((size_t)stretches, sizeof *stretch);
+    for (int64_t g = 0; g < groups; ++g) stretch[g * GROUP / STRETCH] += w->group_mass[g];
+    int64_t s = draw_stretch(stretch, stretches, bits, drawn, inside);
+    *drawn += *inside;
+    free(stretch);
+    return holder(w->group_mass, s * STRETCH / GROUP, groups, inside);
+}
+
+/* In its group, by weights. */
+static int32_t draw_whole(const weighed *w, int64_t vocab, const uint64_t bits[2], uint64_t *drawn) {
+    uint64_t inside;
+    int64_t g = draw_group(w, vocab, bits, drawn, &inside), first = g * GROUP;
+    inside = (inside << w->shift[g]) >> 10;
+    return (int32_t)holder(w->weight, first, end_of(first, GROUP, vocab), &inside);
+}
+
+/* From what is kept, by the tickets of each token. */
+static int32_t draw_kept(const weighed *w, const uint8_t *kept, int64_t vocab, const uint64_t bits[2], uint64_t *drawn) {
+    int64_t stretches = parts(vocab, STRETCH);
+    uint64_t *token = calloc((size_t)vocab, sizeof *token), *stretch = calloc((size_t)stretches, sizeof *stretch), inside;
     for (int64_t i = 0; i < vocab; ++i) {
-        token[i] = whole ? w->weight[i] : kept[i] ? w->tickets[i] : 0;
-        if (!whole) stretch[i / STRETCH] += token[i];
+        token[i] = kept[i] ? w->tickets[i] : 0;
+        stretch[i / STRETCH] += token[i];
     }
-    for (int64_t g = 0; g < groups && whole; ++g) stretch[g / 8] += w->group_mass[g];
-    int64_t s = holder(stretch, 0, stretches, &number), first = s * STRETCH, end = first + STRETCH < vocab ? first + STRETCH : vocab;
-    uint64_t inside = share(V, stretch[s]);
-    *r = *r - number + inside;
-    if (whole) { /* a group, then by weights */
-        int64_t g = holder(w->group_mass, 8 * s, groups, &inside);
-        inside = (inside << w->shift[g]) >> 10;
-        first = g * GROUP;
-    }
-    int64_t drawn = holder(token, first, end, &inside);
+    int64_t first = STRETCH * draw_stretch(stretch, stretches, bits, drawn, &inside);
+    *drawn += inside;
+    int64_t found = holder(token, first, end_of(first, STRETCH, vocab), &inside);
     free(token);
     free(stretch);
-    return (int32_t)drawn;
+    return (int32_t)found;
+}
+
+/* Whether tokens are proposed until top-p keeps one: it is the only filter, keeps half or more, and sees the tickets of the draw. The
+ * parameters alone decide: XTC is on whatever its coin will say, typical-p also where it has no say because the reference is STEP. */
+static int proposes(const oracle_case *g) {
+    const raffle_extra *e = g->extra;
+    int other = g->min_p > 0 || (g->top_k > 1 && g->top_k < g->vocab);
+    if (e) {
+        int shape = e->top_n_sigma > 0 || e->epsilon > 0 || e->eta > 0, typical = e->typical_p > 0 && e->typical_p < 1;
+        int xtc = e->xtc_probability > 0 && e->xtc_threshold <= 0.5f;
+        other |= shape || typical || xtc || e->keep_least > 1;
+    }
+    int same_tickets = g->input == RAFFLE_PROBS || g->temperature == 1 || !(g->flags & RAFFLE_FILTERS_FIRST);
+    return !g->bits && !other && same_tickets && g->top_p >= 0.5f && g->top_p < 1;
+}
+
+/* One proposal: in its group by the tickets of each token, of which *own is drawn. No token if `>>` left none of them this ticket. */
+static int32_t propose(const weighed *w, int64_t vocab, const uint64_t bits[2], uint64_t *own) {
+    uint64_t of_row; /* which nobody asks for */
+    int64_t g = draw_group(w, vocab, bits, &of_row, own), end = end_of(g * GROUP, GROUP, vocab);
+    int64_t found = range_of(w->tickets, g * GROUP, end, own);
+    return found < end ? (int32_t)found : RAFFLE_NO_TOKEN;
+}
+
+/* The first proposal that is kept. *drawn: which of the tickets of all that are kept. *count: the proposals up to it. */
+static int32_t draw_proposed(const oracle_case *g, const weighed *w, const uint8_t *kept, uint64_t *drawn, int32_t *count) {
+    for (uint32_t j = 0; j < 128; ++j) {
+        uint64_t bits[2];
+        draw_bits(g, j, bits);
+        int32_t token = propose(w, g->vocab, bits, drawn);
+        *count = (int32_t)j + 1;
+        if (token == RAFFLE_NO_TOKEN || !kept[token]) continue;
+        for (int32_t i = 0; i < token; ++i) *drawn += kept[i] ? w->tickets[i] : 0;
+        return token;
+    }
+    return RAFFLE_NO_TOKEN;
 }
 
 static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, uint64_t *tickets, oracle_answer *a) {
@@ -392,14 +463,14 @@ static void draw(const oracle_case *g, const float *x, float M, uint8_t *kept, u
     a->bounded = c.on;
     a->threshold = c.on ? c.least : -INFINITY;
     a->tie_last = (int32_t)c.tie_last;
-    a->whole_row = !c.capped && (!c.on || (c.least == -FLT_MAX && !cut_a_tie));
-    a->row_mass = w.mass;
+    int by_proposals = proposes(g);
+    a->whole_row = !by_proposals && !c.capped && (!c.on || (c.least == -FLT_MAX && !cut_a_tie));
     a->draw_mass = a->whole_row ? w.mass : kept_mass;
-    uint64_t bits[2]; /* U, V */
-    oracle_random(g->seed, g->position, 0, 0, bits);
-    if (g->bits) memcpy(bits, g->bits, sizeof bits);
-    a->drawn = share(bits[0], a->draw_mass);
-    a->token = draw_token(&w, kept, a->whole_row, g->vocab, bits[1], &a->drawn);
+    uint64_t bits[2];
+    draw_bits(g, 0, bits);
+    if (by_proposals) a->token = draw_proposed(g, &w, kept, &a->drawn, &a->proposals);
+    else if (a->whole_row) a->token = draw_whole(&w, g->vocab, bits, &a->drawn);
+    else a->token = draw_kept(&w, kept, g->vocab, bits, &a->drawn);
     oracle_weighed_free(w);
     w = oracle_weigh(x, g->vocab, scale_of_row(g, g->temperature));
     a->row_mass = w.mass;

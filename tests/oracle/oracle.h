@@ -19,7 +19,8 @@ typedef struct oracle_case {
     int32_t top_k;
     uint32_t flags; /* RAFFLE_TOP_P_JOINT ... */
     uint64_t seed, position;
-    const uint64_t *bits; /* [2] or NULL: the random bits of the draw in place of those of seed and position */
+    uint32_t draft_step;  /* n: the n-th draft behind the position; 0: the token at it */
+    const uint64_t *bits; /* [2] or NULL: the random bits of the draw in place of those of seed and position. Then nothing is proposed */
     int32_t input; /* raffle_input; RAFFLE_PROBS has no temperature */
     const raffle_extra *extra; /* or NULL */
     const int32_t *history;    /* [history_length] what was said so far, the first prompt_length of it the prompt */
@@ -31,7 +32,8 @@ typedef struct oracle_answer {
     uint32_t row_flags;
     int32_t greedy;
     int32_t bounded;   /* 1: there is a threshold; the draw may ignore one at -FLT_MAX */
-    int32_t whole_row; /* 1: the draw went by groups over the whole row */
+    int32_t whole_row; /* 1: the draw went by groups over the whole row. 0 where it is proposed: then each token has its own tickets */
+    int32_t proposals; /* of a row whose token is proposed: how many until one was kept; else 0 */
     float threshold;   /* kept: logits above, and those equal whose id is at most tie_last */
     int32_t tie_last;
     int64_t kept_count;

@@ -1,4 +1,6 @@
-/* draft.c - raffle_draft draws what raffle_sample does, and keeps tokens and rows where raffle_verify looks for them. */
+/* draft.c - raffle_sample draws drafts as the oracle does; raffle_draft draws what raffle_sample does, and keeps tokens and rows where
+ * raffle_verify looks for them. */
+#include "../common/ask.h"
 #include "../common/draft_loop.h"
 
 static void check_loop(const draft_loop *l, raffle_isa isa, int32_t parts) {
@@ -40,6 +42,30 @@ static void check_loop(const draft_loop *l, raffle_isa isa, int32_t parts) {
     loop_verdict_check(l, &got);
     free(from), free(kept);
     runner_free(run);
+}
+
+/* By bits of their own: of the first proposal, and of those behind it. */
+TEST(draft_steps) {
+    static const uint32_t steps[] = {1, 2, 7, 0x80000000u, UINT32_MAX};
+    test_random r = {5};
+    int proposals = 0;
+    for (int64_t i = 0; i < test_amount(1000); ++i) {
+        const int64_t vocab = 1 + random_below(&r, 3000);
+        const int dtype = (int)random_below(&r, 3), alone = random_below(&r, 3) > 0;
+        void *row = test_alloc((size_t)vocab * 4);
+        vector_row_make(row_kinds[random_below(&r, ROW_KINDS)], (uint64_t)i, vocab, dtype, row);
+        oracle_case c = ask_row(row, dtype, vocab);
+        c.temperature = alone ? 3.0f : pick_temperature(&r);
+        c.top_p = alone ? 0.4f + 0.6f * (float)random_unit(&r) : pick_top_p(&r);
+        c.top_k = alone ? 0 : pick_top_k(&r, vocab);
+        c.min_p = alone ? 0.0f : pick_min_p(&r);
+        c.flags = pick_flags(&r);
+        c.seed = random_bits(&r), c.position = random_bits(&r);
+        c.draft_step = steps[i % 5];
+        proposals += ask(&c, NULL).proposals > 1;
+        free(row);
+    }
+    CHECK(proposals >= test_amount(1000) / 50, "%d drafts took more than one proposal", proposals);
 }
 
 TEST(as_by_hand) {
@@ -116,6 +142,7 @@ TEST(edited_rows_are_kept_as_they_came) {
 }
 
 int main(void) {
+    RUN(draft_steps);
     RUN(as_by_hand);
     RUN(parts_keep_their_own);
     RUN(edited_rows_are_kept_as_they_came);

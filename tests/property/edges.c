@@ -174,6 +174,42 @@ TEST(top_p_share_is_rounded_up) {
     CHECK_EQ(ask_kept(&c), 1);
 }
 
+/* Tokens that alone hold less than a ticket, whose groups hold some. At this position the first proposal falls on them, and is none. */
+TEST(top_p_proposes_what_holds_tickets) {
+    enum { VOCAB = (1 << 18) + 1 };
+    static float row[VOCAB];
+    for (int i = 0; i < VOCAB; ++i) row[i] = i ? -28.8f : 0.0f;
+    oracle_case c = ask_row(row, RAFFLE_F32, VOCAB);
+    c.position = 6318945;
+    CHECK(ask(&c, NULL).token > 2048, "without top-p the first token is drawn");
+    for (int n = 0; n < 2; ++n) { /* all stay, without a threshold; the first alone */
+        c.top_p = n ? 0.5f : nextafterf(1.0f, 0.0f);
+        const oracle_answer a = ask(&c, NULL);
+        CHECK_EQ(a.kept_count, n ? 1 : VOCAB);
+        CHECK_EQ(a.draw_mass, 3106851782656); /* the first token's tickets */
+        CHECK(a.token == 0 && a.proposals == 2, "token %d by proposal %d", a.token, a.proposals);
+    }
+}
+
+/* From p = 1/2 on a token is proposed first that is drawn without top-p, too. */
+TEST(top_p_from_one_half_on) {
+    float row[999];
+    vector_row_make("flat", 3, 999, RAFFLE_F32, row);
+    oracle_case c = ask_row(row, RAFFLE_F32, 999);
+    int same[2] = {0, 0};
+    for (c.position = 0; c.position < 100; ++c.position) {
+        c.top_p = 1.0f;
+        const int32_t whole = ask(&c, NULL).token;
+        for (int n = 0; n < 2; ++n) {
+            c.top_p = n ? 0.5f : nextafterf(0.5f, 0.0f);
+            const oracle_answer a = ask(&c, NULL);
+            CHECK((a.proposals > 0) == n, "p %a: %d proposals", (double)c.top_p, a.proposals);
+            same[n] += a.token == whole;
+        }
+    }
+    CHECK(same[0] < 20 && same[1] > 35 && same[1] < 65, "%d and %d of 100 tokens are those without top-p", same[0], same[1]);
+}
+
 /* ---- min-p ---- */
 
 TEST(min_p_borders) {
@@ -418,6 +454,8 @@ int main(void) {
     RUN(top_p_exact_border);
     RUN(top_p_zero_is_greedy);
     RUN(top_p_share_is_rounded_up);
+    RUN(top_p_proposes_what_holds_tickets);
+    RUN(top_p_from_one_half_on);
     RUN(min_p_borders);
     RUN(min_p_one_keeps_ties);
     RUN(min_p_zero_is_off_exactly);

@@ -1,9 +1,10 @@
 /* near_shares.c - top-p where the largest tokens hold just the share that is asked for, or a little more or less: nearer than any
- * estimate of the row's mass is (src/math/estimate.h), so that only the exact mass tells whether one more token stays. The
- * oracle has the answer. */
+ * estimate of the row's mass is (src/math/estimate.h), so that only the exact mass tells whether one more token stays. Draws are such
+ * that it matters. The oracle has the answer. */
 #include <stdlib.h>
 
 #include "../common/ask.h"
+#include "../common/borders.h"
 #include "../common/largest.h"
 
 enum { PEAKED, STEEP, COARSE, HOLES, HALVES, LATE, DISTANT, NEAR_KINDS };
@@ -22,16 +23,26 @@ static float near_logit(int kind, int64_t i, int64_t vocab, test_random *r) {
     }
 }
 
+/* A position whose token hangs on whether the tokens next to a share stay, or 0. */
+static uint64_t near_position(const oracle_case *c, float share) {
+    oracle_case fewer = *c, more = *c;
+    uint64_t position;
+    fewer.top_p = ulps_from(share, -100);
+    more.top_p = ulps_from(share, 100);
+    return borders_edge(&fewer, &more, &position, 1) ? position : 0;
+}
+
 /* The shares of the largest tokens down to the n-th and its equals, and others a little beside. */
 static void near_share(oracle_case *c, const token *list, int64_t tokens, int64_t n, uint64_t mass, const char *name) {
     static const int beside[] = {0, 40, 1, -90, -1, -20, 3}; /* quick runs have every other */
     const uint64_t sum = tickets_of_largest(list, tokens, n);
     const float share = (float)((double)sum / (double)mass);
     int64_t least = INT64_MAX, most = 0;
+    const uint64_t position = share < 0.999f ? near_position(c, share) : 0;
     for (int i = 0; i < (int)(sizeof beside / sizeof *beside); i += getenv("RAFFLE_TEST_QUICK") ? 2 : 1) {
         c->top_p = ulps_from(share, beside[i]);
         if (!(c->top_p < 1.0f)) continue;
-        c->position = (uint64_t)i;
+        c->position = position + (uint64_t)(i / 4); /* and the next, which may be any */
         const int64_t kept = ask(c, NULL).kept_count;
         if (kept < least) least = kept;
         if (kept > most) most = kept;

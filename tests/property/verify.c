@@ -25,6 +25,7 @@ static oracle_case row_of_token(const draft_batch *b, int64_t request, int64_t n
     oracle_case c = case_of(&b->target, draft_row_first(b, request) + node + 1, request);
     c = oracle_behind(c, b->token + first, b->kind == DRAFT_TREE ? b->parent + first : NULL, node, said, &depth);
     c.position += (uint64_t)depth;
+    if (b->draw_given) c.bits = b->draw_bits + 2 * (draft_row_first(b, request) + node + 1); /* then nothing is proposed */
     return c;
 }
 

@@ -121,6 +121,24 @@ TEST(tiny_temperature) {
     check_fit("T 0.01 at height -1000", &c, 200000);
 }
 
+/* Most of the row is in groups far below the best one's, 2^11 times and more: the tickets of their tokens lose bits. */
+TEST(groups_far_below) {
+    static const float shares[] = {1.0f, 0.9f, 0.6f, 0.5f, 0.4f};
+    enum { VOCAB = 6000 };
+    static float row[VOCAB];
+    for (int i = 0; i < VOCAB; ++i) {
+        const float far = -7.7f - 0.05f * (float)(i / 512) - 0.004f * (float)(i * 37 % 101);
+        row[i] = i == 99 ? 0.0f : i < 256 ? -14.0f : far;
+    }
+    oracle_case c = ask_row(row, RAFFLE_F32, VOCAB);
+    for (int i = 0; i < 5; ++i) {
+        char name[40];
+        snprintf(name, sizeof name, "groups far below, top-p %.1f", (double)shares[i]);
+        c.top_p = shares[i];
+        check_fit(name, &c, 100000);
+    }
+}
+
 TEST(ties_share_evenly) {
     float row[512];
     for (int i = 0; i < 512; ++i) row[i] = i % 3 ? 5.0f : -40.0f;
@@ -215,6 +233,7 @@ int main(void) {
     RUN(every_filter);
     RUN(large_vocabulary);
     RUN(tiny_temperature);
+    RUN(groups_far_below);
     RUN(ties_share_evenly);
     RUN(flat_tail_at_18);
     RUN(flat_tail_at_30);

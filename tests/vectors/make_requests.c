@@ -113,6 +113,38 @@ static void write_case(const char *kind, int64_t vocab, int dtype, uint32_t wish
     arena_free(&lists);
 }
 
+/* What decides of a raffle_extra whether a row is proposed, top-p being 0.6. `proposals`: until one is kept; 0: it is not. */
+static const struct {
+    raffle_extra extra;
+    float temperature;
+    int proposals;
+} proposed_rows[] = {
+    {{.keep_least = 1}, 1.25f, 2},
+    {{.keep_least = 2}, 1.25f, 0},
+    {{.typical_p = 1.0f, .xtc_probability = 1.0f, .xtc_threshold = 0x1.000002p-1f}, 1.25f, 2}, /* both off */
+    {{.typical_p = 0x1.fffffep-1f}, 1.25f, 0},
+    {{.xtc_probability = 0x1p-149f, .xtc_threshold = 0.5f}, 1.25f, 0}, /* on, though it never acts */
+    {{.epsilon = 0x1p-149f}, 1.25f, 0},
+    {{.eta = 0x1p-149f, .flags = RAFFLE_SHAPE_LAST}, 1.25f, 0},
+    {{.top_n_sigma = 1e9f}, 1.25f, 0},
+    {{.flags = RAFFLE_FILTERS_FIRST}, 1.25f, 0},
+    {{.flags = RAFFLE_FILTERS_FIRST}, 1.0f, 3},
+    {{.repetition = 1.25f, .frequency = 0.5f}, 1.25f, 2},
+};
+
+static void write_proposed(int i, test_random *r) {
+    enum { VOCAB = 4097 };
+    static float row[VOCAB];
+    static const int32_t history[] = {3, 7, 3, 1100};
+    oracle_case c = {.row = row, .dtype = RAFFLE_F32, .vocab = VOCAB, .extra = &proposed_rows[i].extra, .history = history,
+                     .history_length = 4, .prompt_length = 1, .temperature = proposed_rows[i].temperature, .top_p = 0.6f};
+    const uint64_t row_seed = (uint64_t)random_below(r, 1000);
+    vector_row_make("flat", row_seed, VOCAB, RAFFLE_F32, row);
+    c.seed = random_bits(r) >> 32;
+    while (oracle_sample(&c, NULL, NULL).proposals != proposed_rows[i].proposals) ++c.position;
+    write_line(&c, "flat", row_seed, 0);
+}
+
 int main(void) {
     static const int64_t sizes[] = {7, 257, 999, 4097};
     test_random r = {20261115};
@@ -131,5 +163,7 @@ int main(void) {
         wish &= (uint32_t)random_bits(&r);
         write_case(kind, sizes[turn % 4], turn % 3, wish, &r);
     }
+    printf("# Rows whose token is proposed, and such that are not, for one thing alone.\n");
+    for (int i = 0; i < (int)(sizeof proposed_rows / sizeof *proposed_rows); ++i) write_proposed(i, &r);
     return 0;
 }

@@ -65,6 +65,77 @@ static void write_case(const char *kind, uint64_t row_seed, int64_t vocab, int d
     free(row);
 }
 
+/* What a row is asked for whose token is proposed, or is not for one thing alone. */
+typedef struct proposed {
+    const char *kind;
+    int64_t vocab;
+    int dtype;
+    float temperature, top_p;
+    int32_t top_k;
+    float min_p;
+    uint32_t flags;
+    int masked, proposals; /* proposals: until one is kept; 0: the row is not proposed */
+} proposed;
+
+#define HALF   0x1p-1f
+#define BELOW  0x1.fffffep-2f /* the f32 before it */
+#define ALL    0x1.fffffep-1f /* keeps all of a flat row */
+#define ORDERS (RAFFLE_MIN_P_LAST | RAFFLE_TOP_K_EXACT | RAFFLE_SHAPE_LAST)
+static const proposed proposed_rows[] = {
+    {"normal", 4097, RAFFLE_F32, 3.0f, 0.9f, 0, 0, 0, 0, 1},
+    {"normal", 4097, RAFFLE_F32, 3.0f, 0.9f, 0, 0, 0, 0, 2},
+    {"normal", 4097, RAFFLE_F16, 3.0f, 0.9f, 0, 0, 0, 1, 3},
+    {"flat", 4097, RAFFLE_BF16, 1.0f, HALF, 0, 0, 0, 0, 1},
+    {"flat", 4097, RAFFLE_F32, 1.0f, HALF, 0, 0, 0, 0, 2},
+    {"flat", 4097, RAFFLE_F32, 1.0f, BELOW, 0, 0, 0, 0, 0},
+    {"flat", 4097, RAFFLE_F32, 1.0f, HALF, 0, 0, 0, 0, 3},
+    {"flat", 4097, RAFFLE_F16, 0.7f, HALF, 0, 0, 0, 1, 7},
+    {"normal", 999, RAFFLE_F32, 10.0f, 0.6f, 0, 0, RAFFLE_TOP_P_JOINT, 0, 2},
+    {"normal", 999, RAFFLE_F32, 10.0f, 0.6f, 0, 0, ORDERS, 0, 2},
+    {"normal", 999, RAFFLE_F32, 1.0f, 0.6f, 0, 0, RAFFLE_FILTERS_FIRST, 0, 2},
+    {"normal", 999, RAFFLE_F32, 0x1.000002p+0f, 0.6f, 0, 0, RAFFLE_FILTERS_FIRST, 0, 0},
+    {"normal", 999, RAFFLE_F32, 4.0f, 0.6f, 0, 0, RAFFLE_FILTERS_FIRST, 0, 0},
+    {"normal", 999, RAFFLE_F32, 4.0f, 0.6f, 999, -1.0f, 0, 0, 2},
+    {"normal", 999, RAFFLE_F32, 4.0f, 0.6f, 998, 0, 0, 0, 0},
+    {"normal", 999, RAFFLE_F32, 4.0f, 0.6f, 0, 0x1p-149f, 0, 0, 0},
+    {"normal", 999, RAFFLE_F32, 4.0f, 0.6f, 0, 0x1p-149f, RAFFLE_MIN_P_LAST, 0, 0},
+    {"ties", 4097, RAFFLE_BF16, 1.0f, 0.55f, 0, 0, 0, 0, 2},
+    {"constant", 4097, RAFFLE_F32, 1.0f, 0.7f, 0, 0, 0, 0, 1},
+    {"inf", 4097, RAFFLE_F16, 1.0f, 0.7f, 0, 0, 0, 0, 1},
+    {"masked", 4097, RAFFLE_BF16, INFINITY, 0.7f, 0, 0, 0, 0, 1},
+    {"flat", 999, RAFFLE_F32, 1.0f, ALL, 0, 0, 0, 0, 1},
+    {"spiky", 49152, RAFFLE_F32, 2.0f, HALF, 0, 0, 0, 0, 2},
+    {"ascending", 49152, RAFFLE_F32, 1.0f, 0.75f, 0, 0, 0, 0, 2},
+    {"ascending", 49152, RAFFLE_F16, 1.0f, ALL, 0, 0, 0, 0, 1},
+    {"descending", 49152, RAFFLE_F32, 0.002f, 0.75f, 0, 0, 0, 0, 3},
+    {"normal", 128256, RAFFLE_BF16, 2.0f, 0.95f, 0, 0, 0, 1, 2},
+};
+
+/* The first position behind a random one at which that many are proposed; at which, if none are, the row draws another token than it would
+ * without top-p. */
+static int is_wanted(const proposed *p, const oracle_case *c) {
+    oracle_case unfiltered = *c;
+    unfiltered.top_p = 1.0f;
+    const oracle_answer a = oracle_sample(c, NULL, NULL);
+    return a.proposals == p->proposals && (a.proposals || a.token != oracle_sample(&unfiltered, NULL, NULL).token);
+}
+
+static void write_proposed(const proposed *p, test_random *r) {
+    const uint64_t row_seed = (uint64_t)random_below(r, 1000), allow_seed = p->masked ? 1 + (uint64_t)random_below(r, 1000) : 0;
+    void *row = malloc((size_t)p->vocab * 4);
+    uint32_t *allow = malloc((size_t)(p->vocab + 31) / 32 * 4);
+    vector_row_make(p->kind, row_seed, p->vocab, p->dtype, row);
+    vector_allow_make(allow_seed, p->vocab, allow);
+    oracle_case c = {.row = row, .dtype = p->dtype, .vocab = p->vocab, .allow = p->masked ? allow : NULL, .temperature = p->temperature,
+                     .top_p = p->top_p, .top_k = p->top_k, .min_p = p->min_p, .flags = p->flags};
+    c.seed = random_bits(r);
+    c.position = random_bits(r);
+    while (!is_wanted(p, &c)) ++c.position;
+    write_line(&c, p->kind, row_seed, allow_seed);
+    free(allow);
+    free(row);
+}
+
 int main(void) {
     static const struct {
         int64_t vocab;
@@ -87,5 +158,7 @@ int main(void) {
         write_case(sharp[i % 8], (uint64_t)random_below(&r, 1000), i < 60 ? 4097 : 49152, i % 3, SHARP, &r);
     for (int i = 0; i < 16; ++i)
         write_case(i % 2 ? "ascending" : "descending", (uint64_t)i, 49152, RAFFLE_F32, TALL, &r);
+    printf("# Rows whose token is proposed, and accepted at once or later; and such that are not, for one thing alone.\n");
+    for (size_t i = 0; i < sizeof proposed_rows / sizeof *proposed_rows; ++i) write_proposed(&proposed_rows[i], &r);
     return 0;
 }
