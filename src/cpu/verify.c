@@ -119,6 +119,7 @@ static int draft_step(const walk *w, int64_t i, step *s) {
         edit_scratch edits = w->edits;
         edits.row = w->edits.draft_row;
         s->row = raffle_row_make(w->plan, &c->draft_logits, &c->draft_params, w->draft_first + i, slot);
+        s->row.only_kept = 1; /* its token is the draft */
         s->dtype = raffle_row_prepare(w->plan, w->draft, slot, said, &edits, &s->row);
         step_sample(w, &other, s);
         if (s->answer.row_flags & RAFFLE_ROW_EMPTY) return 0;

@@ -1,4 +1,4 @@
-/* fast_whole.cuh - the draw from a row without filters, whose groups were weighed, or estimated. */
+/* fast_whole.cuh - the draw from a row without filters, whose groups were weighed, or estimated; and from one of its stretches, for propose.cuh, too. */
 #ifndef RAFFLE_CUDA_FAST_WHOLE_CUH
 #define RAFFLE_CUDA_FAST_WHOLE_CUH
 

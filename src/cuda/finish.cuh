@@ -60,6 +60,7 @@ struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_aske
     block_space block;
     uint32_t count, pieces;
     int32_t token, group;
+    float token_logit; /* by propose */
     uint64_t rest;
     int32_t best_group; /* the first that has row_best */
     bool keys_here;
@@ -307,7 +308,9 @@ struct work : row_job, row_wish<type::REQUESTED>, row_told<type::TOLD>, row_aske
         const group_ref r = group_ref_any(w, peak_of(g));
         const float x = threadIdx.x < GROUP ? token_read<type>(row, id + threadIdx.x) : MINUS_INF;
         const int32_t drawn = holder(g, rest, group_tickets(&r, weigh_one(x, r.ref)));
-        *logit = drawn < 0 ? MINUS_INF : token_read<type>(row, drawn);
+        if (drawn == id + threadIdx.x) token_logit = x; /* not read again: all must see the same, even of logits that change under the kernel */
+        __syncthreads();
+        *logit = drawn < 0 ? MINUS_INF : token_logit;
         return drawn;
     }
 

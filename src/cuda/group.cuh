@@ -45,8 +45,8 @@ __device__ __forceinline__ bool row_plain(const device_row &row) {
 /* ---- dtypes --------------------------------------------------------------------------------------- */
 
 /* LINEAR: what is stored is no logit, but a weight. REQUESTED, TOLD, ASKED, INDEXED and TEAMED: see below. SUMS: blocks leave sums by value
- * of rows that look flat (sums.cuh). ABOUT: rows without filters may be estimated first, and weighed only where that does not settle the
- * draw: where nobody else asks for their mass, and where weighing takes longer than memory does, which it does not for f32. */
+ * of rows that look flat (sums.cuh). ABOUT: rows without filters, or that propose (rules.h), may be estimated first, and weighed only where that does not
+ * settle the draw: where nobody else asks for their mass, and where weighing takes longer than memory does, which it does not for f32. */
 
 struct type_f32 {
     static constexpr uint32_t MINUS_INFS = 0xff800000u;

@@ -52,7 +52,7 @@ struct sample_args {
     uint64_t *sums;     /* [rows, sections, SUM_BINS] of calls of a kernel whose type has SUMS: see sums.cuh */
     int32_t *heads;     /* [rows, sections] */
     int32_t sections;   /* of a row, 0 if they have no sums */
-    bool about;         /* rows without filters are estimated first, if their type is ABOUT */
+    bool about;         /* rows that are drawn from as a whole are estimated first, if their type is ABOUT */
     /* kernels of requested<type> only */
     const raffle_extra *extra; /* [slots] or NULL */
     slot_pool pool;            /* memory NULL: none */

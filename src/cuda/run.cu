@@ -276,7 +276,7 @@ static void args_make(sample_args *a, const raffle_plan *plan, const call *call)
     a->verdicts = (struct verdict *)call->launch.workspace;
 }
 
-/* Groups of a call for each multiprocessor from which on rows without filters are estimated: with fewer, reading is short, and finishing a row
+/* Groups of a call for each multiprocessor from which on rows that are drawn from as a whole are estimated: with fewer, reading is short, and finishing a row
  * whose groups are weighed is shorter (dev/cuda). */
 enum { ABOUT_GROUPS = 120 };
 static bool about_suits(const device_facts &gpu, int64_t rows, int32_t groups) {

@@ -6,7 +6,7 @@
 #include "sums.cuh"
 #include "team.cuh"
 
-/* The same for loops that shift by `right` without a question: no token has a ticket if the group is `empty`. */
+/* group_ref_near (fast_scale.cuh) for loops that shift by `right` without a question: no token has a ticket if the group is `empty`. */
 template <int linear> struct wide_group : group_ref {
     bool empty;
 };

@@ -47,8 +47,6 @@ RAFFLE_FN wide odds_sum(odds o, uint64_t t, uint64_t s) {
     return wide_subtract(wide_multiply(o.up, t), wide_multiply(o.down, s));
 }
 
-/* A token is proposed so often in place of a rejected draft; then it is drawn from what is left over. */
-
 /* Whether a token that was drawn from the target's row is kept: with the probability 1 - q / p, where positive, so that what is kept has
  * the law of what is left over. bits / 2^64 < (t * mass_q - s * mass_p) / (t * mass_q). */
 RAFFLE_FN int proposal_kept(uint64_t bits, chances c) {

@@ -241,7 +241,7 @@ CUT_FN void row_propose(work *k, const row_params *p, const weighing *w, answer 
         a->drawn = mul_high(bits.low, a->draw_tickets);
         a->token = CALL(k, propose, w, bits.high, &a->drawn, &x);
         if (!(x > most_cut)) continue; /* no token, too */
-        if (CALL(k, weigh_kept, w, cut_from(just_above(x))) < share_of(p->top_p, a->draw_tickets)) return;
+        if (x == w->best || CALL(k, weigh_kept, w, cut_from(just_above(x))) < share_of(p->top_p, a->draw_tickets)) return;
         most_cut = x;
     }
     a->token = RULE_NO_TOKEN;

@@ -33,7 +33,8 @@ RAFFLE_FN philox_pair draw_bits(const row_params *p) {
     return philox_step(p->seed, p->position, p->draft_step ? STREAM_DRAFT : STREAM_TARGET, p->draft_step);
 }
 
-/* Tries of what is drawn until something is kept. Where one is kept with a chance of 1/2 or more, all of them fail once in 2^128 rows. */
+/* Tries of what is drawn until something is kept: a row's token, all of them fail once in 2^128 rows; one in place of a rejected draft,
+ * which is then drawn from what is left over. */
 enum { PROPOSALS = 128 };
 
 /* The same for proposal j of a row that proposes (rules.h); the first are the bits of any other draw. */

@@ -71,9 +71,6 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return _mm256_and_ps(m, _mm256_cmp_ps(a, b, _CMP_ORD_Q)); }
 RAFFLE_FN vm v_and(vm a, vm b) { return _mm256_and_ps(a, b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return _mm256_andnot_ps(b, a); }
-RAFFLE_FN vm v_neither(vm a, vm b) {
-    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_castps_si256(_mm256_or_ps(a, b)), _mm256_setzero_si256()));
-}
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return v_and(v_gt(a, low), _mm256_cmp_ps(a, high, _CMP_LE_OQ)); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return v_add(a, _mm256_and_ps(m, b)); }
 RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return _mm256_add_epi32(a, v_where(m, b)); }
@@ -146,11 +143,6 @@ static const uint64_t packed_lanes[256] = {LANES64(0u), LANES64(64u), LANES64(12
 
 RAFFLE_FN __m256i packed_from(uint32_t bits) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)&packed_lanes[bits]));
-}
-RAFFLE_FN int v_pack_values(float *x, vf a, vm m) {
-    const uint32_t bits = v_bits(m);
-    _mm256_storeu_ps(x, _mm256_permutevar8x32_ps(a, packed_from(bits)));
-    return __builtin_popcount(bits);
 }
 RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
     uint32_t bits = v_bits(m);

@@ -68,7 +68,6 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return _mm512_mask_cmp_ps_mask(m, a, b, _CMP_ORD_Q); }
 RAFFLE_FN vm v_and(vm a, vm b) { return (vm)(a & b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return (vm)(a & ~b); }
-RAFFLE_FN vm v_neither(vm a, vm b) { return _kxnor_mask16(a, b); }
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return _mm512_mask_cmp_ps_mask(v_gt(a, low), a, high, _CMP_LE_OQ); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return _mm512_mask_add_ps(a, m, a, b); }
 RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return _mm512_mask_add_epi32(a, m, a, b); }
@@ -159,11 +158,6 @@ RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
         _mm512_storeu_si512(id, ids);
     }
     return count;
-}
-
-RAFFLE_FN int v_pack_values(float *x, vf a, vm m) {
-    _mm512_storeu_ps(x, _mm512_maskz_compress_ps(m, a));
-    return __builtin_popcount(m);
 }
 
 RAFFLE_FN vf v_gather(const float *p, vu i) { return _mm512_i32gather_ps(i, p, 4); }

@@ -55,7 +55,6 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return vceqq_f32(a, b); }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return vandq_u32(m, vandq_u32(vceqq_f32(a, a), vceqq_f32(b, b))); }
 RAFFLE_FN vm v_and(vm a, vm b) { return vandq_u32(a, b); }
 RAFFLE_FN vm v_without(vm a, vm b) { return vbicq_u32(a, b); }
-RAFFLE_FN vm v_neither(vm a, vm b) { return vmvnq_u32(vorrq_u32(a, b)); }
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return vandq_u32(vcgtq_f32(a, low), vcleq_f32(a, high)); }
 RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return vaddq_u32(a, vandq_u32(m, b)); }
 RAFFLE_FN vf v_nearer(vf least, vf a, vf at) { return vminnmq_f32(vabdq_f32(a, at), least); }
@@ -106,14 +105,6 @@ RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
         x[count] = lanes[__builtin_ctz(bits)];
         id[count] = first + __builtin_ctz(bits);
     }
-    return count;
-}
-
-RAFFLE_FN int v_pack_values(float *x, vf a, vm m) {
-    float lanes[V_LANES];
-    int count = 0;
-    v_store(lanes, a);
-    for (uint32_t bits = v_bits(m); bits; bits &= bits - 1) x[count++] = lanes[__builtin_ctz(bits)];
     return count;
 }
 

@@ -89,7 +89,6 @@ RAFFLE_FN vm v_eq(vf a, vf b) { return a == b; }
 RAFFLE_FN vm v_numbers(vm m, vf a, vf b) { return m & (a == a) & (b == b); } /* m, less where a or b is NaN */
 RAFFLE_FN vm v_and(vm a, vm b) { return a & b; }
 RAFFLE_FN vm v_without(vm a, vm b) { return a & !b; }
-RAFFLE_FN vm v_neither(vm a, vm b) { return !(a | b); } /* lanes that are in neither; none is in both */
 RAFFLE_FN vm v_within(vf a, vf low, vf high) { return (a > low) & (a <= high); }
 RAFFLE_FN vf v_add_where(vm m, vf a, vf b) { return m ? a + b : a; } /* b is not NaN */
 RAFFLE_FN vu v_add_where_u(vm m, vu a, vu b) { return m ? a + b : a; }
@@ -135,12 +134,6 @@ RAFFLE_FN void v_store_fourths(float *peak, const float *part) {
 RAFFLE_FN int v_pack(float *x, int32_t *id, vf a, int32_t first, vm m) {
     *x = a;
     *id = first;
-    return m;
-}
-
-/* The same without numbers. */
-RAFFLE_FN int v_pack_values(float *x, vf a, vm m) {
-    *x = a;
     return m;
 }
 
