@@ -280,8 +280,7 @@ static int row_draw_estimated(const work *k, const weighing *w, philox_pair bits
     }
     if (!draw_settles(chance, before, through, state->sum, off)) return 0;
     k->loops->weigh_some(k, w, g, g + count);
-    uint64_t left = mul_high(bits.high, tickets_sum(s->mass + g, count));
-    for (; left >= s->mass[g]; ++g) left -= s->mass[g];
+    const uint64_t left = stretch_draw(s, tickets_sum(s->mass + g, count), bits.high, &g);
     *d = group_draw(k, w, g, cut_from(-FLT_MAX), whole, left);
     return 1;
 }

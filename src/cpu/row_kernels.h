@@ -327,6 +327,13 @@ static drawn group_draw(const work *k, const weighing *w, int64_t g, cut c, int 
     return d;
 }
 
+/* The group that `bits` draw of those from *g on which hold `held` tickets: *g becomes that; returns the number counted from where it begins. */
+static uint64_t stretch_draw(const cpu_scratch *s, uint64_t held, uint64_t bits, int64_t *g) {
+    uint64_t left = mul_high(bits, held);
+    for (; left >= s->mass[*g]; ++*g) left -= s->mass[*g];
+    return left;
+}
+
 /* The group of mass[] that is drawn: its stretch by ticket number *ticket, itself by `bits`. *ticket becomes the number that it holds, *left the
  * same counted from where the group begins. */
 static int64_t mass_draw(const cpu_scratch *s, uint64_t bits, uint64_t *ticket, uint64_t *left) {
@@ -336,9 +343,8 @@ static int64_t mass_draw(const cpu_scratch *s, uint64_t bits, uint64_t *ticket, 
         held = tickets_sum(s->mass + g, g + STRETCH < s->groups ? STRETCH : s->groups - g);
         if (*ticket - start < held) break;
     }
-    *left = mul_high(bits, held);
-    *ticket = start + *left;
-    for (; *left >= s->mass[g]; ++g) *left -= s->mass[g];
+    *ticket = start + mul_high(bits, held);
+    *left = stretch_draw(s, held, bits, &g);
     return g;
 }
 

@@ -311,29 +311,38 @@ static float row_scan_alone(const loops *set, const cpu_row *row, const cpu_scra
     return set->scan(&k, nan);
 }
 
+/* The token of a row that proposes and whose groups' tickets are in mass[], by the cut that is known to leave what stays. */
+static int32_t row_propose_again(const work *k, const weighing *w, cut c) {
+    const uint64_t mass = tickets_sum(k->scratch->mass, k->scratch->groups);
+    for (uint32_t j = 0; j < PROPOSALS; ++j) {
+        const philox_pair bits = proposal_bits(&k->row->params, j);
+        uint64_t ticket = mul_high(bits.low, mass);
+        float x;
+        const int32_t token = k->loops->propose(k, w, bits.high, &ticket, &x);
+        if (token != RULE_NO_TOKEN && cut_keeps(c, x, token)) return token;
+    }
+    return RULE_NO_TOKEN;
+}
+
 /* Another draw from a row that was sampled last, with the same scratch; the row has other chance, nothing else.
- * The groups' tickets stay from draw to draw: *weighed says that they are those of the answer. */
+ * The groups' tickets stay from draw to draw: *weighed says that they are those of the answer, or of the row if it proposes. */
 static int32_t row_draw_again(const loops *set, const cpu_row *row, const cpu_scratch *s, const answer *a, int *weighed) {
     row_state state;
     work k = {set, row, s, &state, peaks_largest(s->peak, s->groups), set->kind};
     state_clear(&state);
     state.fine = state.weighed = 0;
-    const rules r = rules_make(&row->params);
+    const int proposes = rules_make(&row->params).proposes, first = !*weighed;
     const weighing draw = weighing_make(row->params.temperature, k.best);
     const cut c = cut_of(a);
-    if (!*weighed && r.proposes) set->weigh(&k, &draw);
-    else if (!*weighed && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
     *weighed = 1;
-    const uint64_t mass = r.proposes ? tickets_sum(s->mass, s->groups) : a->draw_tickets;
-    for (uint32_t j = 0; j < (r.proposes ? PROPOSALS : 1); ++j) {
-        const philox_pair bits = proposal_bits(&row->params, j);
-        uint64_t ticket = mul_high(bits.low, mass);
-        float x = MINUS_INF;
-        const int32_t token = r.proposes ? set->propose(&k, &draw, bits.high, &ticket, &x)
-                                         : set->draw_group(&k, &draw, c, a->whole, bits.high, &ticket);
-        if (!r.proposes || (token != RULE_NO_TOKEN && cut_keeps(c, x, token))) return token;
+    if (proposes) {
+        if (first) set->weigh(&k, &draw);
+        return row_propose_again(&k, &draw, c);
     }
-    return RULE_NO_TOKEN;
+    if (first && !a->whole) set->weigh_kept(&k, &draw, c); /* a whole row has drawn from the groups already */
+    const philox_pair bits = draw_bits(&row->params);
+    uint64_t ticket = mul_high(bits.low, a->draw_tickets);
+    return set->draw_group(&k, &draw, c, a->whole, bits.high, &ticket);
 }
 
 #define DEFINE_SAMPLE(dtype)                                                                                           \

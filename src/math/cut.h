@@ -19,8 +19,8 @@
  *     int32_t draw_list(l, c, bits, &n)  the token drawn by ticket n of the listed ones that a cut keeps, in whose stretch by `bits`; n becomes
  *                                    the ticket it holds (not on CUDA)
  *     int32_t draw_group(w, c, whole, bits, &n)  the same by the tickets that weigh (whole) or weigh_kept left
- *     int32_t propose(w, bits, &n, &x)  the same by those of weigh, but in its group by those of tokens; x becomes its logit, n its how manieth ticket
- *                                    was drawn (not on CUDA). RULE_NO_TOKEN if no token has that ticket
+ *     int32_t propose(w, bits, &n, &x)  the same by those of weigh, but in its group by those of tokens; x becomes its logit, n which of its
+ *                                    tickets was drawn (not on CUDA). RULE_NO_TOKEN if no token has that ticket
  * and for the filters of more.h, which few rows have:
  *     float least(low)               smallest logit that is not below `low`; +inf if there is none
  *     float most(high)               largest logit that is not above `high`; -inf if there is none

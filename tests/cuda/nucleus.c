@@ -259,6 +259,12 @@ TEST(probabilities) {
     }
 }
 
+/* And there were such. */
+TEST(enough) {
+    NEED_GPU();
+    CHECK(several > 0 && several >= rows_checked / 100, "%ld rows compared, %ld with draws that take four tokens or more", rows_checked, several);
+}
+
 int main(void) {
     gpu_start("cuda_nucleus", 240);
     RUN(weighed_rows);
@@ -267,6 +273,7 @@ int main(void) {
     RUN(reports);
     RUN(shared_rows);
     RUN(probabilities);
+    RUN(enough);
     printf("%ld rows compared; %ld with draws that take four tokens or more\n", rows_checked, several);
     return test_report("cuda_nucleus");
 }

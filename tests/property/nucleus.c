@@ -107,34 +107,43 @@ static float share_held(const oracle_case *c, double part) {
     return (float)((double)sum / (double)mass);
 }
 
-/* Draws as they may be estimated, and by an index, when they may not. */
+/* Draws as they may be estimated; and twice by an index, of which the second is by weights and the threshold. */
 static void draws_compare(oracle_case c, const uint64_t *position, int count, const char *name) {
-    const int32_t first = 0;
+    static const int32_t first[2] = {0, 0};
     const borders b = borders_make(&c);
+    const size_t words = (size_t)(c.vocab + 31) / 32;
+    uint32_t *const allow = test_alloc(2 * words * sizeof *allow); /* of both results */
+    for (size_t i = 0; c.allow && i < 2 * words; ++i) allow[i] = c.allow[i % words];
     for (int i = 0; i < ISA_COUNT; ++i) {
         if (!raffle_isa_available(every_isa[i])) continue;
         runner r = runner_make(c.dtype, c.vocab, every_isa[i]);
         raffle_params params = ask_params(&c);
         raffle_logits logits = ask_logits(&c);
+        params.slot = first;
+        params.slots = 1;
+        params.allow = c.allow ? allow : NULL;
         for (int n = 0; n < count; ++n) {
-            int32_t drawn[2];
-            uint32_t flags[2];
+            int32_t drawn[3];
+            uint32_t flags[3];
             c.position = position[n];
             for (int weighed = 0; weighed < 2; ++weighed) {
                 raffle_result result = raffle_result_init();
                 result.token = &drawn[weighed];
                 result.row_flags = &flags[weighed];
-                logits.row_index = weighed ? &first : NULL;
+                logits.rows = 1 + weighed;
+                logits.data_rows = weighed;
+                logits.row_index = weighed ? first : NULL;
                 CHECK_STATUS(raffle_sample(r.plan, &logits, &params, &result, &r.launch, NULL), RAFFLE_OK);
             }
             const int wanted = (int)token_of(&b, c.seed, c.position);
-            CHECK(drawn[0] == wanted && drawn[1] == wanted && flags[0] == flags[1],
-                  "%s, %s, p %a, position %d: token %d flags %u, weighed %d %u, not %d", name, raffle_isa_name(every_isa[i]),
-                  (double)c.top_p, (int)c.position, drawn[0], flags[0], drawn[1], flags[1], wanted);
+            CHECK(drawn[0] == wanted && drawn[1] == wanted && drawn[2] == wanted && flags[0] == flags[1] && flags[1] == flags[2],
+                  "%s, %s, p %a, position %d: token %d flags %u, by index %d %u, weighed %d %u, not %d", name, raffle_isa_name(every_isa[i]),
+                  (double)c.top_p, (int)c.position, drawn[0], flags[0], drawn[1], flags[1], drawn[2], flags[2], wanted);
         }
         runner_free(r);
     }
     borders_free(b);
+    free(allow);
 }
 
 /* Positions that hang on whether one token more stays, by a share a little below and above. */
@@ -145,13 +154,16 @@ static int positions_of_edge(const oracle_case *given, float share, uint64_t *po
     return borders_edge(&fewer, &more, position, count);
 }
 
+/* Positions of an edge: fewer in quick runs, as proposals of one token are rare. */
+enum { EDGES = 24, EDGES_QUICK = 8 };
+static int edges_wanted(void) { return getenv("RAFFLE_TEST_QUICK") ? EDGES_QUICK : EDGES; }
+
 static void shares_check(oracle_case c, double part, const char *name) {
-    enum { COUNT = 8 };
     static const int beside[] = {0, 2, -2, 5, -5, 9, -9, 15, -15, 1, -1, 3, -3, 30, -30};
-    uint64_t position[COUNT];
+    uint64_t position[EDGES];
     const float share = share_held(&c, part);
-    const int found = positions_of_edge(&c, share, position, COUNT);
-    CHECK(found >= COUNT / 2, "%s: %d positions of the edge of %a", name, found, (double)share);
+    const int found = positions_of_edge(&c, share, position, edges_wanted());
+    CHECK(found >= (edges_wanted() == EDGES ? EDGES / 3 : EDGES_QUICK / 2), "%s: %d positions of the edge of %a", name, found, (double)share);
     for (int i = 0; i < (getenv("RAFFLE_TEST_QUICK") ? 5 : (int)(sizeof beside / sizeof *beside)); ++i) {
         c.top_p = ulps_from(share, beside[i]);
         draws_compare(c, position, found, name);
@@ -200,10 +212,10 @@ static void shares_of_rows(int64_t vocab, int dtype, int masked) {
         c.allow = masked ? allow : NULL;
         int edges = 0;
         for (int n = 0; n < (getenv("RAFFLE_TEST_QUICK") ? 1 : 3); ++n) {
-            uint64_t position[8];
+            uint64_t position[EDGES];
             c.seed = (uint64_t)(shape + n);
             const float share = share_held(&c, (shape == HOLES ? 0.6 : 1.0) * parts[n]);
-            const int found = positions_of_edge(&c, share, position, 8);
+            const int found = positions_of_edge(&c, share, position, edges_wanted());
             for (int beside = -4; beside <= 4; beside += 2) {
                 c.top_p = ulps_from(share, beside);
                 draws_compare(c, position, found, "rows");
